@@ -38,10 +38,13 @@ class Arena {
 
  private:
   Arena(int64_t capacity, bool dry, bool poison);
-  struct Unmap { size_t bytes = 0; void operator()(char*) const; };
+  struct Unmap {
+    size_t bytes;
+    void operator()(char*) const;
+  };
   int64_t capacity_, top_ = 0, high_ = 0;
   bool dry_, poison_;
-  std::unique_ptr<char, Unmap> memory_;
+  std::unique_ptr<char, Unmap> memory_{nullptr, Unmap{0}};
   std::vector<Entry> live_, list_;
 };
 

@@ -1,0 +1,60 @@
+#include "kernels/attention.h"
+
+namespace wyvern {
+namespace {
+
+void check_columns(const Columns& c, int64_t N, int64_t heads, int64_t D, DType dtype, const char* name) {
+  CHECK(c.matrix.ndim == 2 && c.matrix.dim[0] == N && c.matrix.dtype == dtype, "{} {}", name, to_string(c.matrix));
+  CHECK(c.offset >= 0 && c.offset + heads * D <= c.matrix.dim[1], "{}: {} heads of {} at column {} of {}", name, heads, D, c.offset, to_string(c.matrix));
+}
+void check_shape(const AttentionShape& s) {
+  CHECK(s.H > 0 && s.Hkv > 0 && s.H % s.Hkv == 0 && s.D > 0 && s.T > 0 && s.scale > 0, "H {}, Hkv {}, D {}, T {}, scale {}", s.H, s.Hkv, s.D, s.T, s.scale);
+  CHECK(s.window >= 0 && s.softcap >= 0 && s.dropout >= 0 && s.dropout < 1, "window {}, softcap {}, dropout {}", s.window, s.softcap, s.dropout);
+}
+
+}  // namespace
+
+void attention_forward(Stream& s, const AttentionForward& a) {
+  const AttentionShape& p = a.shape;
+  check_shape(p);
+  const int64_t N = a.q.matrix.dim[0];
+  const DType dtype = a.q.matrix.dtype;
+  check_columns(a.q, N, p.H, p.D, dtype, "q");
+  check_columns(a.k, N, p.Hkv, p.D, dtype, "k");
+  check_columns(a.v, N, p.Hkv, p.D, dtype, "v");
+  CHECK(N % p.T == 0, "{} rows of sequences of {}", N, p.T);
+  CHECK(is(a.out, {N, p.H * p.D}) && a.out.dtype == dtype && is(a.lse, {N, p.H}) && a.lse.dtype == acc_of(dtype), "out {}, lse {}", to_string(a.out), to_string(a.lse));
+  CHECK(a.doc_starts.ndim == 1 && a.doc_starts.dtype == DType::i32 && a.doc_starts.dim[0] >= 2, "doc_starts {}", to_string(a.doc_starts));
+  DISPATCH(s, attention_forward, a);
+}
+
+void attention_backward(Stream& s, const AttentionBackward& a) {
+  const AttentionShape& p = a.shape;
+  check_shape(p);
+  const int64_t N = a.q.matrix.dim[0];
+  const DType dtype = a.q.matrix.dtype;
+  check_columns(a.q, N, p.H, p.D, dtype, "q");
+  check_columns(a.k, N, p.Hkv, p.D, dtype, "k");
+  check_columns(a.v, N, p.Hkv, p.D, dtype, "v");
+  check_columns(a.dq, N, p.H, p.D, dtype, "dq");
+  check_columns(a.dk, N, p.Hkv, p.D, dtype, "dk");
+  check_columns(a.dv, N, p.Hkv, p.D, dtype, "dv");
+  CHECK(is(a.out, {N, p.H * p.D}) && is(a.dout, {N, p.H * p.D}) && a.dout.dtype == dtype && is(a.lse, {N, p.H}), "out {}, dout {}, lse {}", to_string(a.out), to_string(a.dout), to_string(a.lse));
+  DISPATCH(s, attention_backward, a);
+}
+
+void attention_decode(Stream& s, const AttentionDecode& a) {
+  const AttentionShape& p = a.shape;
+  check_shape(p);
+  const int64_t N = a.q.matrix.dim[0], B = a.k_cache.dim[0], capacity = a.k_cache.dim[1];
+  const DType dtype = a.q.matrix.dtype;
+  check_columns(a.q, N, p.H, p.D, dtype, "q");
+  check_columns(a.k, N, p.Hkv, p.D, dtype, "k");
+  check_columns(a.v, N, p.Hkv, p.D, dtype, "v");
+  CHECK(is(a.k_cache, {B, capacity, p.Hkv * p.D}) && is(a.v_cache, {B, capacity, p.Hkv * p.D}) && a.k_cache.dtype == dtype, "k_cache {}, v_cache {}", to_string(a.k_cache), to_string(a.v_cache));
+  CHECK(is(a.length, {B}) && a.length.dtype == DType::i32 && N == B * p.T && a.positions.numel() == N, "length {}, positions {}, {} rows", to_string(a.length), to_string(a.positions), N);
+  CHECK(is(a.out, {N, p.H * p.D}), "out {}", to_string(a.out));
+  DISPATCH(s, attention_decode, a);
+}
+
+}  // namespace wyvern

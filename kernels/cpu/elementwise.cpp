@@ -1,0 +1,71 @@
+#include "kernels/elementwise.h"
+
+#include <cstring>
+
+#include "kernels/base/philox.h"
+
+namespace wyvern::cpu {
+
+void zero(Stream&, const Zero& a) {
+  char* p = static_cast<char*>(a.y.data);
+  const int64_t bytes = a.y.bytes();
+  constexpr int64_t kPiece = 1 << 20;
+#pragma omp parallel for schedule(static) if (bytes > kPiece)
+  for (int64_t b = 0; b < bytes; b += kPiece) std::memset(p + b, 0, size_t(b + kPiece < bytes ? kPiece : bytes - b));
+}
+
+void add(Stream&, const Add& a) {
+  const int64_t n = a.y.numel();
+  with_float(a.y.dtype, [&]<class T>(T) {
+    T* y = as<T>(a.y);
+    const T *x = as<T>(a.a), *z = as<T>(a.b);
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < n; i++) y[i] = T(acc_t<T>(x[i]) + acc_t<T>(z[i]));
+  });
+}
+
+void cast(Stream&, const Cast& a) {
+  const int64_t n = a.y.numel();
+  with_float(a.y.dtype, [&]<class Y>(Y) {
+    with_float(a.x.dtype, [&]<class X>(X) {
+      Y* y = as<Y>(a.y);
+      const X* x = as<X>(a.x);
+#pragma omp parallel for schedule(static)
+      for (int64_t i = 0; i < n; i++) {
+        if constexpr (std::is_same_v<Y, bf16>) y[i] = bf16(float(x[i]));
+        else y[i] = Y(acc_t<X>(x[i]));
+      }
+    });
+  });
+}
+
+void scale(Stream&, const Scale& a) {
+  const int64_t n = a.y.numel();
+  with_float(a.y.dtype, [&]<class T>(T) {
+    T* y = as<T>(a.y);
+    const auto f = acc_t<T>(a.factor);
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < n; i++) y[i] = T(acc_t<T>(y[i]) * f);
+  });
+}
+
+void dropout(Stream&, const Dropout& a) {
+  const int64_t N = a.x.dim[0], C = a.x.dim[1];
+  const uint32_t threshold = drop_threshold(a.p);
+  with_float(a.x.dtype, [&]<class T>(T) {
+    T* y = as<T>(a.y);
+    const T* x = as<T>(a.x);
+    const auto keep = acc_t<T>(1 / (1 - a.p));
+#pragma omp parallel for schedule(static)
+    for (int64_t n = 0; n < N; n++) {
+      const auto sequence = uint32_t(a.first_sequence + n / a.T), t = uint32_t(n % a.T);
+      for (int64_t c = 0; c < C; c += 4) {
+        const auto words = philox(a.key, sequence, t, uint32_t(c / 4), 0);
+        for (int64_t j = c; j < C && j < c + 4; j++)
+          y[n * C + j] = words[size_t(j - c)] < threshold ? T(acc_t<T>(0)) : T(acc_t<T>(x[n * C + j]) * keep);
+      }
+    }
+  });
+}
+
+}  // namespace wyvern::cpu
