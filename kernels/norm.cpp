@@ -16,7 +16,7 @@ void norm_forward(Stream& s, const NormForward& a) {
   if (p.D == 0) p.D = p.x.dim[1];
   const int64_t N = p.x.dim[0], W = p.x.dim[1];
   check_geometry(p.x, p.w, p.groups, p.D, p.offset);
-  CHECK(is(p.out, {N, W}) && p.out.dtype == p.x.dtype, "out {}, x {}", to_string(p.out), to_string(p.x));
+  CHECK(is(p.out, {N, p.out.dim[1]}) && p.offset + p.groups * p.D <= p.out.dim[1] && p.out.dtype == p.x.dtype, "out {}, x {}", to_string(p.out), to_string(p.x));
   CHECK(is(p.rstd, {N, p.groups}) && p.rstd.dtype == acc_of(p.x.dtype), "rstd {}", to_string(p.rstd));
   CHECK(!p.mean || is(p.mean, {N, p.groups}), "mean {}", to_string(p.mean));
   CHECK(bool(p.a) == bool(p.b_add) && (!p.a || (is(p.a, {N, W}) && is(p.b_add, {N, W}))), "a {}, b_add {}", to_string(p.a), to_string(p.b_add));
@@ -30,7 +30,7 @@ void norm_backward(Stream& s, const NormBackward& a) {
   if (p.D == 0) p.D = p.x.dim[1];
   const int64_t N = p.x.dim[0], W = p.x.dim[1];
   check_geometry(p.x, p.w, p.groups, p.D, p.offset);
-  CHECK(is(p.dx, {N, W}) && is(p.dout, {N, W}) && p.dx.dtype == p.x.dtype && p.dout.dtype == p.x.dtype, "dx {}, dout {}, x {}", to_string(p.dx), to_string(p.dout), to_string(p.x));
+  CHECK(is(p.dx, {N, W}) && is(p.dout, {N, p.dout.dim[1]}) && p.offset + p.groups * p.D <= p.dout.dim[1] && p.dx.dtype == p.x.dtype && p.dout.dtype == p.x.dtype, "dx {}, dout {}, x {}", to_string(p.dx), to_string(p.dout), to_string(p.x));
   CHECK(is(p.rstd, {N, p.groups}) && (!p.mean || is(p.mean, {N, p.groups})), "rstd {}, mean {}", to_string(p.rstd), to_string(p.mean));
   CHECK(bool(p.w) == bool(p.dw) && (!p.dw || (is(p.dw, {p.D}) && p.dw.dtype == acc_of(p.x.dtype))), "dw {}", to_string(p.dw));
   CHECK(!p.db || (p.mean && is(p.db, {p.D})), "db {}", to_string(p.db));

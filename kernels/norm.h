@@ -1,7 +1,8 @@
 // LayerNorm (mean present) or RMSNorm (mean absent) of G groups of D channels starting at column `offset` of rows of W:
 //   rms:   out = w * x * r,               r = 1 / sqrt(mean(x^2) + eps)            (arXiv 1910.07467)
 //   layer: out = w * (x - m) * r + b,     r = 1 / sqrt(var(x) + eps), biased var   (arXiv 1607.06450)
-// Only the G*D addressed columns are read and written, so q and k can be normed inside a fused qkv.
+// Only the G*D addressed columns are read and written, so q and k can be normed inside a fused qkv. x and out may have rows of
+// different widths (W, Wo): the same columns of both are addressed.
 // With `a` and `b_add` present, x = a + b_add is written first: the residual add and the norm are one pass.
 #pragma once
 #include "kernels/base/stream.h"
@@ -9,7 +10,7 @@
 namespace wyvern {
 
 struct NormForward {
-  Tensor out;            // (N, W)  addressed columns written
+  Tensor out;            // (N, Wo) addressed columns written
   Tensor rstd;           // (N, G)  acc_t, written
   Tensor mean;           // (N, G)  acc_t, written; present = LayerNorm
   Tensor x;              // (N, W)  written when a, b_add are present
@@ -22,7 +23,7 @@ struct NormForward {
 struct NormBackward {
   Tensor dx;             // (N, W)  addressed columns written, or (add_dx) added to
   Tensor dw, db;         // (D)     acc_t, accumulated; absent with their parameters
-  Tensor dout;           // (N, W)
+  Tensor dout;           // (N, Wo)
   Tensor x;              // (N, W)
   Tensor rstd, mean;     // (N, G)  mean absent = RMSNorm
   Tensor w;

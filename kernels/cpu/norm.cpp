@@ -15,7 +15,7 @@ template <class A> struct Affine {       // a parameter as acc_t, whatever it is
 
 template <class T> void forward(const NormForward& a) {
   using A = acc_t<T>;
-  const int64_t N = a.x.dim[0], W = a.x.dim[1], D = a.D, G = a.groups;
+  const int64_t N = a.x.dim[0], W = a.x.dim[1], Wo = a.out.dim[1], D = a.D, G = a.groups;
   const Affine<A> w(a.w, D, A(1)), b(a.b, D, A(0));
   T *out = as<T>(a.out), *x = as<T>(a.x);
   A* rstd = as<A>(a.rstd);
@@ -26,7 +26,7 @@ template <class T> void forward(const NormForward& a) {
       for (int64_t i = 0; i < W; i++) x[n * W + i] = T(A(as<T>(a.a)[n * W + i]) + A(as<T>(a.b_add)[n * W + i]));
     for (int64_t g = 0; g < G; g++) {
       const T* u = x + n * W + a.offset + g * D;
-      T* o = out + n * W + a.offset + g * D;
+      T* o = out + n * Wo + a.offset + g * D;
       A m = 0, q = 0;
       if (mean) {
         for (int64_t i = 0; i < D; i++) m += A(u[i]);
@@ -46,7 +46,7 @@ constexpr int64_t kParts = 32;
 
 template <class T> void backward(const NormBackward& a) {
   using A = acc_t<T>;
-  const int64_t N = a.x.dim[0], W = a.x.dim[1], D = a.D, G = a.groups;
+  const int64_t N = a.x.dim[0], W = a.x.dim[1], Wo = a.dout.dim[1], D = a.D, G = a.groups;
   const Affine<A> w(a.w, D, A(1));
   T* dx = as<T>(a.dx);
   const T *dout = as<T>(a.dout), *x = as<T>(a.x);
@@ -58,11 +58,11 @@ template <class T> void backward(const NormBackward& a) {
     A *dw = dw_parts.data() + part * D, *db = db_parts.data() + part * D;
     for (int64_t n = N * part / kParts; n < N * (part + 1) / kParts; n++)
       for (int64_t g = 0; g < G; g++) {
-        const int64_t at = n * W + a.offset + g * D;
+        const int64_t at = n * W + a.offset + g * D, from = n * Wo + a.offset + g * D;
         const A r = rstd[n * G + g], m = mean ? mean[n * G + g] : A(0);
         A dot = 0, sum = 0;
         for (int64_t i = 0; i < D; i++) {
-          const A d = A(dout[at + i]), xhat = (A(x[at + i]) - m) * r, dn = d * w.value[size_t(i)];
+          const A d = A(dout[from + i]), xhat = (A(x[at + i]) - m) * r, dn = d * w.value[size_t(i)];
           dw[i] += d * xhat;
           db[i] += d;
           dot += dn * xhat;
@@ -72,7 +72,7 @@ template <class T> void backward(const NormBackward& a) {
         sum = mean ? sum / A(D) : A(0);
         for (int64_t i = 0; i < D; i++) {
           const A xhat = (A(x[at + i]) - m) * r;
-          const A d = r * (A(dout[at + i]) * w.value[size_t(i)] - sum - xhat * dot);
+          const A d = r * (A(dout[from + i]) * w.value[size_t(i)] - sum - xhat * dot);
           dx[at + i] = T(a.add_dx ? A(dx[at + i]) + d : d);
         }
       }
