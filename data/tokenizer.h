@@ -18,8 +18,8 @@ class Tokenizer {
   virtual std::vector<int32_t> encode(std::string_view text) const = 0; // throws Error on what the kind cannot express
   virtual std::string decode(const std::vector<int32_t>& ids) const = 0;    // raw bytes: decode(encode(x)) == x
   virtual std::optional<int32_t> end_of_text() const = 0;               // absent for bytes and characters
-  virtual std::string id() const = 0;                                   // "bytes", "char-<hash>", "gpt2", "bpe-<hash>": written beside shards and into checkpoints
-  virtual std::string save() const = 0;                                 // the text of a tokenizer.json (our own format) that load_tokenizer reads
+  virtual std::string id() const = 0;         // "bytes", "char-<hash>", "gpt2", "bpe-<hash>": beside shards and in checkpoints
+  virtual std::string save() const = 0;       // the text of a tokenizer.json (our own format) that load_tokenizer reads
 };
 
 std::unique_ptr<Tokenizer> make_byte_tokenizer();
