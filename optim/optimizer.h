@@ -42,7 +42,7 @@ class Optimizer {
 };
 
 // State comes from `arena`. Error(kUsage) when a parameter matches no group, or a group matches nothing.
-std::unique_ptr<Optimizer> make_optimizer(Stream&, Arena&, ParamStore&, const OptimConfig&, int64_t total_steps);
+std::unique_ptr<Optimizer> make_optimizer(Stream&, Arena&, ParamStore&, const OptimConfig&);
 // One line per group: which parameters, how many elements, and their settings.
 std::string describe_groups(const ParamStore&, const OptimConfig&);
 
