@@ -169,6 +169,7 @@ TokenStore TokenStore::open(const std::string& pattern) {
 }
 
 TokenStore TokenStore::from_tokens(std::vector<uint16_t> tokens, const std::string& name) {
+  if (tokens.empty()) fail(kUsage, "{}: no tokens", name);
   TokenStore out;
   Impl& impl = *out.impl_;
   impl.owned = std::move(tokens);
