@@ -1,12 +1,10 @@
 // Checkpoints: a directory per step, HDF5 inside (foundation.md section 3).
 //   checkpoints/step-00001000/  manifest.json (format, step, files with sizes and XXH3)  checkpoint.h5 (index: virtual datasets)  rank-00000.h5
-// Contents: /meta (attributes: format, step, tokens, version, git, compute, mesh), /config (YAML text), /tokenizer (text, may be empty),
+// Contents: /meta (attributes: format, version, step, tokens, writer, compute, mesh; a readme), /config (YAML text), /tokenizer (text, may be empty),
 // /params/<name>, /optim/<name>/<what>, /buffers/<name>, /train (JSON text of the training state). Datasets have the logical
 // shape (padding included), so h5dump and h5py read them without knowing how they were cut. bf16 is a custom 16-bit float type.
 // Written to step-N.partial, every file fsynced, renamed, folder fsynced; the manifest is checked before anything is read.
 #pragma once
-#include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,11 +16,14 @@ namespace wyvern {
 struct CheckpointMeta {
   int64_t step = 0, tokens = 0;
   std::string compute;             // f64 | f32 | bf16
+  std::string writer;              // program, version and git state, for people
   std::string config;              // resolved YAML
   std::string tokenizer;           // Tokenizer::save(), or empty
   std::string train_state;         // JSON, the trainer's own: loader, loss statistics
 };
 
+// For the start of a run: Error(kRuntime) when `folder` cannot be written or has no room for one checkpoint.
+void check_checkpoint_room(const std::string& folder, const ParamStore&, Optimizer*);
 // Saves <folder>/step-NNNNNNNN; returns its path. An existing complete one of the same step is replaced only after the new one is
 // complete. optimizer may be null (an import). On any failure the partial folder is removed, and Error says what and where.
 std::string save_checkpoint(const std::string& folder, const CheckpointMeta&, const ParamStore&, Optimizer*, Stream&);
