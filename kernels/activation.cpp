@@ -15,7 +15,8 @@ void swiglu_forward(Stream& s, const SwigluForward& a) {
   DISPATCH(s, swiglu_forward, a);
 }
 void swiglu_backward(Stream& s, const SwigluBackward& a) {
-  CHECK(a.dy.ndim == 2 && is(a.x, {a.dy.dim[0], 2 * a.dy.dim[1]}) && shape_of(a.dx) == shape_of(a.x) && a.dx.dtype == a.x.dtype, "dx {}, dy {}, x {}", to_string(a.dx), to_string(a.dy), to_string(a.x));
+  CHECK(a.dy.ndim == 2 && is(a.x, {a.dy.dim[0], 2 * a.dy.dim[1]}) && shape_of(a.dx) == shape_of(a.x), "dx {}, dy {}, x {}", to_string(a.dx), to_string(a.dy), to_string(a.x));
+  CHECK(a.dx.dtype == a.x.dtype && a.dy.dtype == a.x.dtype, "dx {}, dy {}, x {}", to_string(a.dx), to_string(a.dy), to_string(a.x));
   DISPATCH(s, swiglu_backward, a);
 }
 

@@ -12,6 +12,13 @@ void check_shape(const AttentionShape& s) {
   CHECK(s.window >= 0 && s.softcap >= 0 && s.dropout >= 0 && s.dropout < 1, "window {}, softcap {}, dropout {}", s.window, s.softcap, s.dropout);
 }
 
+// What forward and backward share: N rows of whole sequences, cut into documents, with out and lse in the right types.
+void check_rows(int64_t N, const AttentionShape& p, DType dtype, const Tensor& out, const Tensor& lse, const Tensor& doc_starts) {
+  CHECK(N % p.T == 0, "{} rows of sequences of {}", N, p.T);
+  CHECK(is(out, {N, p.H * p.D}) && out.dtype == dtype && is(lse, {N, p.H}) && lse.dtype == acc_of(dtype), "out {}, lse {}", to_string(out), to_string(lse));
+  CHECK(doc_starts.ndim == 1 && doc_starts.dtype == DType::i32 && doc_starts.dim[0] >= 2, "doc_starts {}", to_string(doc_starts));
+}
+
 }  // namespace
 
 void attention_forward(Stream& s, const AttentionForward& a) {
@@ -22,9 +29,7 @@ void attention_forward(Stream& s, const AttentionForward& a) {
   check_columns(a.q, N, p.H, p.D, dtype, "q");
   check_columns(a.k, N, p.Hkv, p.D, dtype, "k");
   check_columns(a.v, N, p.Hkv, p.D, dtype, "v");
-  CHECK(N % p.T == 0, "{} rows of sequences of {}", N, p.T);
-  CHECK(is(a.out, {N, p.H * p.D}) && a.out.dtype == dtype && is(a.lse, {N, p.H}) && a.lse.dtype == acc_of(dtype), "out {}, lse {}", to_string(a.out), to_string(a.lse));
-  CHECK(a.doc_starts.ndim == 1 && a.doc_starts.dtype == DType::i32 && a.doc_starts.dim[0] >= 2, "doc_starts {}", to_string(a.doc_starts));
+  check_rows(N, p, dtype, a.out, a.lse, a.doc_starts);
   DISPATCH(s, attention_forward, a);
 }
 
@@ -39,7 +44,8 @@ void attention_backward(Stream& s, const AttentionBackward& a) {
   check_columns(a.dq, N, p.H, p.D, dtype, "dq");
   check_columns(a.dk, N, p.Hkv, p.D, dtype, "dk");
   check_columns(a.dv, N, p.Hkv, p.D, dtype, "dv");
-  CHECK(is(a.out, {N, p.H * p.D}) && is(a.dout, {N, p.H * p.D}) && a.dout.dtype == dtype && is(a.lse, {N, p.H}), "out {}, dout {}, lse {}", to_string(a.out), to_string(a.dout), to_string(a.lse));
+  check_rows(N, p, dtype, a.out, a.lse, a.doc_starts);
+  CHECK(is(a.dout, {N, p.H * p.D}) && a.dout.dtype == dtype, "out {}, dout {}", to_string(a.out), to_string(a.dout));
   DISPATCH(s, attention_backward, a);
 }
 
@@ -51,9 +57,11 @@ void attention_decode(Stream& s, const AttentionDecode& a) {
   check_columns(a.q, N, p.H, p.D, dtype, "q");
   check_columns(a.k, N, p.Hkv, p.D, dtype, "k");
   check_columns(a.v, N, p.Hkv, p.D, dtype, "v");
-  CHECK(is(a.k_cache, {B, capacity, p.Hkv * p.D}) && is(a.v_cache, {B, capacity, p.Hkv * p.D}) && a.k_cache.dtype == dtype, "k_cache {}, v_cache {}", to_string(a.k_cache), to_string(a.v_cache));
-  CHECK(is(a.length, {B}) && a.length.dtype == DType::i32 && N == B * p.T && a.positions.numel() == N, "length {}, positions {}, {} rows", to_string(a.length), to_string(a.positions), N);
-  CHECK(is(a.out, {N, p.H * p.D}), "out {}", to_string(a.out));
+  CHECK(is(a.k_cache, {B, capacity, p.Hkv * p.D}) && is(a.v_cache, {B, capacity, p.Hkv * p.D}), "k_cache {}, v_cache {}", to_string(a.k_cache), to_string(a.v_cache));
+  CHECK(a.k_cache.dtype == dtype && a.v_cache.dtype == dtype, "k_cache {}, v_cache {} for q {}", to_string(a.k_cache), to_string(a.v_cache), to_string(a.q.matrix));
+  CHECK(is(a.length, {B}) && a.length.dtype == DType::i32 && N == B * p.T, "length {}, {} rows of T = {}", to_string(a.length), N, p.T);
+  CHECK(a.positions.numel() == N && a.positions.dtype == DType::i32, "positions {}, {} rows", to_string(a.positions), N);
+  CHECK(is(a.out, {N, p.H * p.D}) && a.out.dtype == dtype, "out {}, q {}", to_string(a.out), to_string(a.q.matrix));
   DISPATCH(s, attention_decode, a);
 }
 

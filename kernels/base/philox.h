@@ -20,8 +20,8 @@ inline std::array<uint32_t, 4> philox(uint64_t key, uint32_t a, uint32_t b, uint
   }
   return {a, b, c, d};
 }
-// A double in (0, 1) from two words.
-inline double uniform(uint32_t hi, uint32_t lo) { return (double((uint64_t(hi) << 21) ^ (lo >> 11)) + 0.5) * 0x1p-53; }
+// A double in (0, 1) from two words. 52 bits: with 53 the half that keeps it off zero would round the largest up to one.
+inline double uniform(uint32_t hi, uint32_t lo) { return (double((uint64_t(hi) << 20) ^ (lo >> 12)) + 0.5) * 0x1p-52; }
 
 inline uint64_t mix(uint64_t h, uint64_t v) {  // splitmix64 step: hashes the words of a key together
   uint64_t z = h + 0x9E3779B97F4A7C15ull * (v + 1);
