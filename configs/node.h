@@ -7,8 +7,9 @@
 //   int64_t C = model.integer("channels", {}, {1, 1 << 20}, "width of the residual stream");      // {} = required
 //   tree.check();                       // throws Error(kUsage) listing everything that is wrong, unread keys included
 //
-// After an error a read returns the default (or a value inside the range), so the pass goes on. Nothing is allocated
-// before check() has passed. yaml-cpp is used in node.cpp and nowhere else.
+// After an error a read returns the default (or a value inside the range; a misspelt choice returns the nearest one), so the
+// pass goes on. Nothing is allocated before check() has passed. The same keys may be read again: by several layers that
+// share them, or by a second pass. yaml-cpp is used in parse.cpp and nowhere else.
 #pragma once
 #include <initializer_list>
 #include <memory>
@@ -30,30 +31,34 @@ struct ConfigState;      // errors and records, shared by all nodes of a tree
 class Node {
  public:
   // Scalars. Numbers: decimal, 1e3 and 1_000 are fine for integers when integral; 010, 0x10, nan, inf, quoted numbers are not.
-  // Booleans: true false yes no on off. `none` and ~ are null.
+  // Booleans: true false yes no on off. `none`, ~, null and nothing are null: an error, except that `none` is a word like any
+  // other where the schema knows it: as one of the choices, or as the default of a text.
   int64_t     integer(std::string_view key, std::optional<int64_t> def, IntRange, std::string_view doc) const;
   double      number (std::string_view key, std::optional<double> def, Range, std::string_view doc) const;
   bool        boolean(std::string_view key, std::optional<bool> def, std::string_view doc) const;
   std::string text   (std::string_view key, std::optional<std::string> def, std::string_view doc) const;
-  std::string choice (std::string_view key, std::initializer_list<const char*> allowed, std::optional<std::string> def, std::string_view doc) const;
+  std::string choice (std::string_view key, std::initializer_list<const char*> allowed, std::optional<std::string> def,
+                      std::string_view doc) const;
   // `none` in the file (or in the default) gives nullopt.
   std::optional<int64_t> integer_or_none(std::string_view key, std::optional<int64_t> def, IntRange, std::string_view doc) const;
   std::optional<double>  number_or_none (std::string_view key, std::optional<double> def, Range, std::string_view doc) const;
 
-  std::vector<double>      numbers(std::string_view key, std::optional<std::vector<double>> def, std::string_view doc) const;   // list of numbers
-  std::vector<std::string> texts  (std::string_view key, std::optional<std::vector<std::string>> def, std::string_view doc) const;  // a scalar reads as a list of one
+  // Lists of scalars. For texts one scalar reads as a list of one.
+  std::vector<double>      numbers(std::string_view key, std::optional<std::vector<double>> def, std::string_view doc) const;
+  std::vector<std::string> texts  (std::string_view key, std::optional<std::vector<std::string>> def, std::string_view doc) const;
 
   Node map(std::string_view key, std::string_view doc) const;                 // absent = an empty map: every read gives its default
   std::vector<Node> list(std::string_view key, std::string_view doc) const;   // list of maps; absent = error
   bool has(std::string_view key) const;                                       // present and not null; does not count as read
   bool is_text(std::string_view key) const;                                   // a scalar, not a map (recompute: none | {every: 2})
 
-  void error(std::string_view key, const std::string& message) const;         // a failed cross-check, reported at that key
+  void error(std::string_view key, const std::string& message) const;         // a failed cross-check, reported at that key ("": this map)
   const std::string& path() const { return path_; }                           // "model.layers[0].pattern[1].attention"
   std::string where(std::string_view key) const;                              // "configs/moe.yaml:31:7", "command line", or "default"
 
  private:
   friend class ConfigTree;
+  friend class ConfigReading;
   std::shared_ptr<ConfigState> state_;
   std::shared_ptr<ConfigValue> value_;    // null: absent map
   std::string path_;
@@ -61,8 +66,10 @@ class Node {
 
 class ConfigTree {
  public:
+  ConfigTree() = default;                       // empty: only to be assigned to
   // Later overrides win over earlier ones and over the file. "a.b=value" or "layers[0].times=3"; the value is YAML.
-  // An override may add a key that the file left out; a key nobody reads is an error from check().
+  // An override may add a key that the file left out; a key nobody reads is an error from check(). Only what cannot be read
+  // as YAML at all throws here; duplicate keys and bad overrides wait for check().
   static ConfigTree load(const std::string& file, const std::vector<std::string>& overrides = {});
   static ConfigTree parse(const std::string& yaml, const std::string& name, const std::vector<std::string>& overrides = {});
   Node root() const;
@@ -76,7 +83,8 @@ class ConfigTree {
   std::shared_ptr<ConfigState> state_;
 };
 
-// The nearest of `candidates` within Damerau-Levenshtein distance 2 (or a third of the word), or empty.
+// The nearest of `candidates` within Damerau-Levenshtein distance 2 (1 for up to three letters, a third of a long word), or
+// empty. Case counts for nothing, nor does - against _.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace wyvern
