@@ -110,10 +110,9 @@ std::optional<int64_t> parse_integer(std::string_view word, std::string& hint) {
   }
   hint = "it does not fit in 64 bits";
   if (int64_t(digits.size()) + d->exponent > 19) return {};
-  digits.append(size_t(d->exponent), '0');
-  if (d->negative) digits.insert(0, "-");
+  const std::string whole = fmt::format("{}{}{}", d->negative ? "-" : "", digits, std::string(size_t(d->exponent), '0'));
   int64_t v = 0;
-  if (std::from_chars(digits.data(), digits.data() + digits.size(), v).ec != std::errc()) return {};
+  if (std::from_chars(whole.data(), whole.data() + whole.size(), v).ec != std::errc()) return {};
   return v;
 }
 
