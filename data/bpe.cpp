@@ -15,7 +15,7 @@ namespace wyvern {
 namespace {
 
 constexpr uint64_t kGpt2Hash = 0xc7cc06b241c3ca07;             // content_hash of GPT-2's vocab.bpe + encoder.json
-constexpr size_t kMaxTokenBytes = size_t(1) << 28;               // over all ids: a broken file could double the length with every merge
+constexpr size_t kMaxTokenBytes = size_t(1) << 26;               // over all ids: a broken file could double the length with every merge
 constexpr size_t kShortPiece = 32;                               // symbols; longer pieces go through a heap
 constexpr size_t kCachedPiece = 64, kCacheBytes = 32 << 20;      // bytes of one piece and of all cached text and ids
 

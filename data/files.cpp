@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "data/utf8.h"
 #include "kernels/base/check.h"
 
 namespace wyvern {
@@ -44,6 +45,21 @@ std::string read_file(const std::string& path) {
   while (in.read(buffer, sizeof buffer), in.gcount() > 0) out.append(buffer, size_t(in.gcount()));
   if (in.bad()) fail(kRuntime, "{}: reading stopped after {} bytes: {}", path, out.size(), std::strerror(errno));
   return out;
+}
+
+bool looks_binary(std::string_view start) {
+  if (start.find('\0') != start.npos) return true;
+  const int64_t bad = invalid_utf8_at(start);
+  return bad >= 0 && size_t(bad) + 4 <= start.size();                    // within the last three bytes: a character cut in two
+}
+
+std::string read_text_file(const std::string& path) {
+  std::string text = read_file(path);
+  if (text.empty()) fail(kUsage, "{}: the file is empty", path);
+  if (const size_t zero = std::string_view(text).substr(0, kTextStart).find('\0'); zero != text.npos)
+    fail(kUsage, "{}: not a text, byte {} is zero; unpack it, or convert it to UTF-8", path, zero);
+  require_utf8(text, path);
+  return text;
 }
 
 void write_atomically(const std::string& path, const std::vector<std::string_view>& parts) {

@@ -119,7 +119,9 @@ void read_sidecar(ShardInfo* shard) {
     fail(kCorrupt, "{}: describes {} tokens, but {} holds {}; prepare the data again", path, tokens, shard->path, shard->tokens);
 }
 
-std::vector<std::string> expand_pattern(const std::string& pattern) {
+}  // namespace
+
+std::vector<std::string> shard_paths(const std::string& pattern) {
   if (std::filesystem::exists(pattern)) return {pattern};                // also a name that holds * or [
   glob_t found;
   std::vector<std::string> paths;
@@ -131,8 +133,6 @@ std::vector<std::string> expand_pattern(const std::string& pattern) {
   std::sort(paths.begin(), paths.end());                                 // by bytes, whatever the locale
   return paths;
 }
-
-}  // namespace
 
 struct TokenStore::Impl {
   std::vector<ShardInfo> shards;
@@ -149,7 +149,7 @@ TokenStore::~TokenStore() = default;
 TokenStore TokenStore::open(const std::string& pattern) {
   TokenStore out;
   auto& [shards, ids, mappings, owned] = *out.impl_;
-  for (const std::string& path : expand_pattern(pattern)) {
+  for (const std::string& path : shard_paths(pattern)) {
     Mapping mapping(path);
     ShardInfo shard{path, check_header(mapping.view(), path)};
     read_sidecar(&shard);

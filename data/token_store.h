@@ -38,6 +38,8 @@ class TokenStore {
   std::unique_ptr<Impl> impl_;
 };
 
+// The files a pattern means, sorted by name; Error(kUsage) when there are none.
+std::vector<std::string> shard_paths(const std::string& pattern);
 // Writes aside, fsyncs, renames. Ids must be < vocab_size <= 65,536, else Error naming the id.
 void write_shard(const std::string& path, const std::vector<int32_t>& tokens, const std::string& tokenizer_id,
                  int64_t vocab_size, int64_t documents, int64_t text_bytes);

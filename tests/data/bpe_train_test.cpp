@@ -124,7 +124,7 @@ TEST(BpeTraining, FourThousandTokensInSeconds) {
   const auto ids = bpe->encode(text);
   EXPECT_EQ(bpe->decode(ids), text);
   EXPECT_GT(double(text.size()) / double(ids.size()), 3.0);              // 3.24 bytes per token; GPT-2's 50,257 reach 3.30
-  EXPECT_LT(seconds, 5.0);                                               // 0.1 s on an idle core
+  EXPECT_LT(seconds, 10.0);                                              // 0.1 s on an idle core
 }
 
 }  // namespace

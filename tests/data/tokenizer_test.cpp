@@ -113,7 +113,8 @@ TEST_F(Gpt2, ThreadsShareATokenizer) {
   std::vector<std::string> texts;
   std::vector<Ids> want;
   for (int i = 0; i < 50; i++) texts.push_back(random_text(random, 300));
-  for (const std::string& text : texts) want.push_back(parse_tokenizer(tokenizer->save(), "alone")->encode(text));
+  const auto alone = parse_tokenizer(tokenizer->save(), "alone");
+  for (const std::string& text : texts) want.push_back(alone->encode(text));
   std::vector<int> wrong(4);
   std::vector<std::thread> threads;
   for (size_t t = 0; t < wrong.size(); t++)
@@ -122,7 +123,8 @@ TEST_F(Gpt2, ThreadsShareATokenizer) {
   EXPECT_EQ(wrong, std::vector<int>(4));
 }
 
-// A loose floor (90 MB/s on a 2025 server core, 4 MB/s asked here) that only an accidental n^2 or a lost cache breaks.
+// Prose goes at 60-90 MB/s on an idle core and the three runs in 0.3 s; the bound leaves room for busy machines and sanitizers,
+// not for steps that grow with the square of a run (minutes).
 TEST_F(Gpt2, SpeedAndLongRuns) {
   const std::string corpus = std::string(WYVERN_SHARED) + "/data/tinyshakespeare.txt";
   std::string text = std::filesystem::exists(corpus) ? slurp(corpus) : std::string(1 << 20, ' ');
@@ -131,7 +133,7 @@ TEST_F(Gpt2, SpeedAndLongRuns) {
   const Ids ids = tokenizer->encode(text);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   EXPECT_EQ(tokenizer->decode(ids), text);
-  EXPECT_LT(seconds, double(text.size()) / 4e6);
+  EXPECT_LT(seconds, 10.0);
   RecordProperty("megabytes_per_second", std::to_string(double(text.size()) / 1e6 / seconds));
 }
 
