@@ -109,7 +109,8 @@ TEST(Activation, ThreadIndependent) {
 
 TEST(Activation, Doors) {
   Stream dry(true);
-  const Tensor x = view(nullptr, DType::bf16, {4, 6}), wide = view(nullptr, DType::bf16, {4, 12}), other = view(nullptr, DType::f32, {4, 6});
+  const Tensor x = view(nullptr, DType::bf16, {4, 6}), wide = view(nullptr, DType::bf16, {4, 12}),
+               other = view(nullptr, DType::f32, {4, 6});
   gelu_forward(dry, {.y = x, .x = x, .form = Gelu::tanh});
   gelu_backward(dry, {.dx = x, .dy = x, .x = x, .form = Gelu::erf});
   swiglu_forward(dry, {.y = x, .x = wide});

@@ -102,7 +102,18 @@ TEST(AdamW, ThreadIndependent) { expect_thread_independent(run); }
 TEST(AdamW, Doors) {
   Stream dry(true);
   const Tensor value = view(nullptr, DType::bf16, {4, 6}), p = view(nullptr, DType::f32, {4, 6});
-  const AdamW good{.value = value, .p = p, .m = p, .v = p, .grad = p, .lr = 1, .beta1 = 0.9, .beta2 = 0.9, .eps = 1, .weight_decay = 0, .grad_scale = 1, .t = 1};
+  const AdamW good{.value = value,
+                   .p = p,
+                   .m = p,
+                   .v = p,
+                   .grad = p,
+                   .lr = 1,
+                   .beta1 = 0.9,
+                   .beta2 = 0.9,
+                   .eps = 1,
+                   .weight_decay = 0,
+                   .grad_scale = 1,
+                   .t = 1};
   const auto call = [&](auto&& change) {
     AdamW a = good;
     change(a);

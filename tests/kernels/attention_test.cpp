@@ -22,8 +22,17 @@ struct Case {
   double scale = 0;                            // 0: 1 / sqrt(D)
 };
 const Case kCases[] = {
-    {}, {.B = 3, .T = 1}, {.T = 7, .H = 3, .Hkv = 1}, {.T = 7, .H = 2, .Hkv = 2, .D = 1}, {.window = 1}, {.window = 4}, {.window = 50}, {.softcap = 0.7},
-    {.dropout = 0.3}, {.documents = {0, 5, 6, 13, 20, 26}}, {.scale = 0.9},
+    {},
+    {.B = 3, .T = 1},
+    {.T = 7, .H = 3, .Hkv = 1},
+    {.T = 7, .H = 2, .Hkv = 2, .D = 1},
+    {.window = 1},
+    {.window = 4},
+    {.window = 50},
+    {.softcap = 0.7},
+    {.dropout = 0.3},
+    {.documents = {0, 5, 6, 13, 20, 26}},
+    {.scale = 0.9},
     {.H = 6, .Hkv = 2, .D = 3, .window = 3, .softcap = 1.5, .dropout = 0.2, .documents = {0, 9, 13, 15, 26}, .scale = 0.6}};
 
 struct Attention {
@@ -40,11 +49,21 @@ struct Attention {
     documents = OwnedTensor::ints(starts);
   }
   void forward() {
-    attention_forward(stream, {.out = out, .lse = lse, .q = {qkv, kGap}, .k = {qkv, k0}, .v = {qkv, v0}, .doc_starts = documents, .shape = shape});
+    attention_forward(stream,
+                      {.out = out, .lse = lse, .q = {qkv, kGap}, .k = {qkv, k0}, .v = {qkv, v0}, .doc_starts = documents, .shape = shape});
   }
   void backward() {
-    attention_backward(stream, {.dq = {dqkv, kGap}, .dk = {dqkv, k0}, .dv = {dqkv, v0}, .dout = dout, .out = out, .lse = lse, .q = {qkv, kGap},
-                                .k = {qkv, k0}, .v = {qkv, v0}, .doc_starts = documents, .shape = shape});
+    attention_backward(stream, {.dq = {dqkv, kGap},
+                                .dk = {dqkv, k0},
+                                .dv = {dqkv, v0},
+                                .dout = dout,
+                                .out = out,
+                                .lse = lse,
+                                .q = {qkv, kGap},
+                                .k = {qkv, k0},
+                                .v = {qkv, v0},
+                                .doc_starts = documents,
+                                .shape = shape});
   }
   std::vector<Range> columns() const {
     return {{kGap, kGap + shape.H * shape.D}, {k0, k0 + shape.Hkv * shape.D}, {v0, v0 + shape.Hkv * shape.D}};
@@ -76,24 +95,27 @@ TEST(Attention, ForwardIsTheDefinition) {
           double score = 0;
           for (int64_t d = 0; d < s.D; d++) score += s.scale * a.q(n, h, d) * a.k(m, h, d);
           if (s.softcap > 0) score = s.softcap * std::tanh(score / s.softcap);
-          const auto words = philox(s.key, uint32_t(s.first_sequence + n / s.T), uint32_t(s.first_head + h), uint32_t(n % s.T), uint32_t(m % s.T / 4));
+          const auto words =
+              philox(s.key, uint32_t(s.first_sequence + n / s.T), uint32_t(s.first_head + h), uint32_t(n % s.T), uint32_t(m % s.T / 4));
           const bool dropped = words[size_t(m % s.T % 4)] < drop_threshold(s.dropout);
           total += std::exp(score);
           if (!dropped)
             for (int64_t d = 0; d < s.D; d++) want[size_t(d)] += std::exp(score) * a.v(m, h, d) / (1 - s.dropout);
         }
         ASSERT_NEAR(a.lse.get(n * s.H + h), std::log(total), 1e-12) << "row " << n << " head " << h;
-        for (int64_t d = 0; d < s.D; d++) ASSERT_NEAR(a.out.get((n * s.H + h) * s.D + d), want[size_t(d)] / total, 1e-12) << "row " << n << " head " << h;
+        for (int64_t d = 0; d < s.D; d++)
+          ASSERT_NEAR(a.out.get((n * s.H + h) * s.D + d), want[size_t(d)] / total, 1e-12) << "row " << n << " head " << h;
       }
   }
 }
 
 TEST(Attention, Gradients) {
   for (const Case& c : kCases) {
-    SCOPED_TRACE(testing::Message() << "T " << c.T << " H " << c.H << "/" << c.Hkv << " window " << c.window << " cap " << c.softcap << " dropout "
-                                    << c.dropout << " documents " << c.documents.size());
+    SCOPED_TRACE(testing::Message() << "T " << c.T << " H " << c.H << "/" << c.Hkv << " window " << c.window << " cap " << c.softcap
+                                    << " dropout " << c.dropout << " documents " << c.documents.size());
     Attention a(DType::f64, c);
-    const DifferentiableOp op{[&] { a.forward(); }, [&] { a.backward(); }, {{"qkv", a.qkv, a.dqkv, Gives::written, a.columns()}}, {{a.out, a.dout}}};
+    const DifferentiableOp op{
+        [&] { a.forward(); }, [&] { a.backward(); }, {{"qkv", a.qkv, a.dqkv, Gives::written, a.columns()}}, {{a.out, a.dout}}};
     expect_gradients(op);
     expect_accumulates(op);
   }
@@ -171,8 +193,15 @@ OwnedTensor decoded(const Attention& a, const std::vector<int64_t>& pieces, int6
     const OwnedTensor at = OwnedTensor::ints(positions);
     AttentionShape shape = s;
     shape.T = piece;
-    attention_decode(stream, {.out = y, .k_cache = k_cache, .v_cache = v_cache, .length = length, .q = {qkv, Attention::kGap}, .k = {qkv, a.k0},
-                              .v = {qkv, a.v0}, .positions = at, .shape = shape});
+    attention_decode(stream, {.out = y,
+                              .k_cache = k_cache,
+                              .v_cache = v_cache,
+                              .length = length,
+                              .q = {qkv, Attention::kGap},
+                              .k = {qkv, a.k0},
+                              .v = {qkv, a.v0},
+                              .positions = at,
+                              .shape = shape});
     for (int64_t b = 0; b < B; b++)
       for (int64_t i = 0; i < piece * HD; i++) out.set((b * s.T + t0) * HD + i, y.get(b * piece * HD + i));
     t0 += piece;
@@ -253,8 +282,17 @@ TEST(Attention, Doors) {
   expect_refused({"doc_starts f32 (3)"}, [&] { forward([&](AttentionForward& a) { a.doc_starts = f32({3}); }); });
   expect_refused({"doc_starts absent"}, [&] { forward([](AttentionForward& a) { a.doc_starts = {}; }); });
 
-  const AttentionBackward back{.dq = {qkv, 0}, .dk = {qkv, 32}, .dv = {qkv, 48}, .dout = out, .out = out, .lse = lse, .q = {qkv, 0}, .k = {qkv, 32},
-                               .v = {qkv, 48}, .doc_starts = ints(3), .shape = shape};
+  const AttentionBackward back{.dq = {qkv, 0},
+                               .dk = {qkv, 32},
+                               .dv = {qkv, 48},
+                               .dout = out,
+                               .out = out,
+                               .lse = lse,
+                               .q = {qkv, 0},
+                               .k = {qkv, 32},
+                               .v = {qkv, 48},
+                               .doc_starts = ints(3),
+                               .shape = shape};
   const auto backward = [&](auto&& change) {
     AttentionBackward a = back;
     change(a);
@@ -268,8 +306,15 @@ TEST(Attention, Doors) {
   expect_refused({"doc_starts absent"}, [&] { backward([](AttentionBackward& a) { a.doc_starts = {}; }); });
   expect_refused({"10 rows of sequences of 4"}, [&] { backward([](AttentionBackward& a) { a.shape.T = 4; }); });
 
-  const AttentionDecode next{.out = out, .k_cache = bf({2, 9, 16}), .v_cache = bf({2, 9, 16}), .length = ints(2), .q = {qkv, 0}, .k = {qkv, 32},
-                             .v = {qkv, 48}, .positions = ints(10), .shape = shape};
+  const AttentionDecode next{.out = out,
+                             .k_cache = bf({2, 9, 16}),
+                             .v_cache = bf({2, 9, 16}),
+                             .length = ints(2),
+                             .q = {qkv, 0},
+                             .k = {qkv, 32},
+                             .v = {qkv, 48},
+                             .positions = ints(10),
+                             .shape = shape};
   const auto decode = [&](auto&& change) {
     AttentionDecode a = next;
     change(a);

@@ -27,12 +27,23 @@ struct Loss {
     const int64_t width = kV / ranks;
     for (int64_t r = 0; r < ranks; r++) {
       for (int64_t i = 0; i < kN * width; i++) shards[size_t(r)].set(i, logits.get(i / width * kV + r * width + i % width));
-      cross_entropy_stats(stream, {.stats = rows(stats, r * kN, (r + 1) * kN), .logits = shards[size_t(r)], .targets = targets, .vocab = kVocab,
-                                   .first_column = r * width, .softcap = softcap});
+      cross_entropy_stats(stream, {.stats = rows(stats, r * kN, (r + 1) * kN),
+                                   .logits = shards[size_t(r)],
+                                   .targets = targets,
+                                   .vocab = kVocab,
+                                   .first_column = r * width,
+                                   .softcap = softcap});
     }
     for (int64_t r = 0; r < ranks; r++)
-      cross_entropy_gradient(stream, {.logits = shards[size_t(r)], .token_loss = token_loss, .all_stats = stats, .targets = targets, .vocab = kVocab,
-                                      .first_column = r * width, .scale = kScale, .softcap = softcap, .write_gradient = write_gradient});
+      cross_entropy_gradient(stream, {.logits = shards[size_t(r)],
+                                      .token_loss = token_loss,
+                                      .all_stats = stats,
+                                      .targets = targets,
+                                      .vocab = kVocab,
+                                      .first_column = r * width,
+                                      .scale = kScale,
+                                      .softcap = softcap,
+                                      .write_gradient = write_gradient});
   }
   void backward() {                                        // the gradient op replaces the logits
     forward(true);
@@ -51,7 +62,10 @@ TEST(CrossEntropy, Gradients) {
     for (double softcap : {0.0, 5.0}) {
       SCOPED_TRACE(testing::Message() << ranks << " shards, cap " << softcap);
       Loss loss(DType::f64, ranks, softcap);
-      const DifferentiableOp op{[&] { loss.forward(); }, [&] { loss.backward(); }, {{"logits", loss.logits, loss.dlogits, Gives::written}}, {{loss.token_loss, loss.dloss}}};
+      const DifferentiableOp op{[&] { loss.forward(); },
+                                [&] { loss.backward(); },
+                                {{"logits", loss.logits, loss.dlogits, Gives::written}},
+                                {{loss.token_loss, loss.dloss}}};
       expect_gradients(op);
       expect_accumulates(op);
     }
@@ -144,13 +158,18 @@ TEST(CrossEntropy, ThreadIndependent) { expect_thread_independent([](DType d) { 
 
 TEST(CrossEntropy, Doors) {
   Stream dry(true);
-  const Tensor logits = view(nullptr, DType::bf16, {4, 6}), stats = view(nullptr, DType::f32, {4, 3}), targets = view(nullptr, DType::i32, {4});
+  const Tensor logits = view(nullptr, DType::bf16, {4, 6}), stats = view(nullptr, DType::f32, {4, 3}),
+               targets = view(nullptr, DType::i32, {4});
   const Tensor token_loss = view(nullptr, DType::f32, {4}), all = view(nullptr, DType::f32, {8, 3});
   cross_entropy_stats(dry, {.stats = stats, .logits = logits, .targets = targets, .vocab = 5});
   cross_entropy_gradient(dry, {.logits = logits, .token_loss = token_loss, .all_stats = all, .targets = targets, .vocab = 5});
-  expect_refused({"stats f32 (3, 3)", "logits bf16 (4, 6)"}, [&] { cross_entropy_stats(dry, {.stats = rows(stats, 0, 3), .logits = logits, .targets = targets, .vocab = 5}); });
-  expect_refused({"stats bf16 (4, 3)"}, [&] { cross_entropy_stats(dry, {.stats = view(nullptr, DType::bf16, {4, 3}), .logits = logits, .targets = targets, .vocab = 5}); });
-  expect_refused({"targets i32 (3)"}, [&] { cross_entropy_stats(dry, {.stats = stats, .logits = logits, .targets = rows(targets, 0, 3), .vocab = 5}); });
+  expect_refused({"stats f32 (3, 3)", "logits bf16 (4, 6)"},
+                 [&] { cross_entropy_stats(dry, {.stats = rows(stats, 0, 3), .logits = logits, .targets = targets, .vocab = 5}); });
+  expect_refused({"stats bf16 (4, 3)"}, [&] {
+    cross_entropy_stats(dry, {.stats = view(nullptr, DType::bf16, {4, 3}), .logits = logits, .targets = targets, .vocab = 5});
+  });
+  expect_refused({"targets i32 (3)"},
+                 [&] { cross_entropy_stats(dry, {.stats = stats, .logits = logits, .targets = rows(targets, 0, 3), .vocab = 5}); });
   expect_refused({"vocab 0"}, [&] { cross_entropy_stats(dry, {.stats = stats, .logits = logits, .targets = targets, .vocab = 0}); });
   const auto gradient = [&](Tensor loss, Tensor stats_of_all, Tensor t) {
     cross_entropy_gradient(dry, {.logits = logits, .token_loss = loss, .all_stats = stats_of_all, .targets = t, .vocab = 5});

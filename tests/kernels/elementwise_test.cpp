@@ -90,7 +90,8 @@ TEST(Dropout, KeepsTheRightShareAtTheRightSize) {
 }
 
 TEST(Dropout, MaskDependsOnTheGlobalSequenceAlone) {
-  const OwnedTensor whole = mask(DType::f32, 0.3, 42, 6, 10), head = mask(DType::f32, 0.3, 42, 2, 10), tail = mask(DType::f32, 0.3, 42, 4, 12);
+  const OwnedTensor whole = mask(DType::f32, 0.3, 42, 6, 10), head = mask(DType::f32, 0.3, 42, 2, 10),
+                    tail = mask(DType::f32, 0.3, 42, 4, 12);
   const int64_t cut = head.view().numel();
   for (int64_t i = 0; i < whole.view().numel(); i++) ASSERT_EQ(whole.get(i), i < cut ? head.get(i) : tail.get(i - cut)) << i;
   EXPECT_GT(differences(mask(DType::f32, 0.3, 42, 1, 0), mask(DType::f32, 0.3, 42, 1, 1)), 0) << "two sequences share a mask";
@@ -103,8 +104,8 @@ TEST(Dropout, EveryPartOfTheKeyMatters) {                    // two independent 
     change(k);
     return k.key(Purpose::residual);
   };
-  const uint64_t others[] = {with([](RngKey& k) { k.sublayer = 4; }), with([](RngKey& k) { k.step = 6; }), with([](RngKey& k) { k.seed = 1338; }),
-                             base.key(Purpose::attention), base.key(Purpose::embedding)};
+  const uint64_t others[] = {with([](RngKey& k) { k.sublayer = 4; }), with([](RngKey& k) { k.step = 6; }),
+                             with([](RngKey& k) { k.seed = 1338; }), base.key(Purpose::attention), base.key(Purpose::embedding)};
   const OwnedTensor first = mask(DType::f32, 0.3, base.key(Purpose::residual), 2);
   for (uint64_t key : others) {
     const double share = double(differences(first, mask(DType::f32, 0.3, key, 2))) / double(first.view().numel());
@@ -113,7 +114,8 @@ TEST(Dropout, EveryPartOfTheKeyMatters) {                    // two independent 
 }
 
 TEST(Dropout, IsItsOwnBackward) {
-  OwnedTensor x = OwnedTensor::normal(DType::f64, {2 * kT, 13}, 1), y(DType::f64, {2 * kT, 13}), dy = OwnedTensor::normal(DType::f64, {2 * kT, 13}, 2), dx(DType::f64, {2 * kT, 13});
+  OwnedTensor x = OwnedTensor::normal(DType::f64, {2 * kT, 13}, 1), y(DType::f64, {2 * kT, 13}),
+              dy = OwnedTensor::normal(DType::f64, {2 * kT, 13}, 2), dx(DType::f64, {2 * kT, 13});
   const auto drop = [&](const OwnedTensor& to, const OwnedTensor& from) {
     dropout(stream, {.y = to, .x = from, .p = 0.3, .key = 42, .T = kT, .first_sequence = 3});
   };
@@ -125,7 +127,8 @@ TEST(Dropout, IsItsOwnBackward) {
 }
 
 Results run(DType d) {
-  OwnedTensor x = OwnedTensor::normal(d, {6 * kT, 70}, 1), b = OwnedTensor::normal(d, {6 * kT, 70}, 2), sum(d, shape_of(x)), dropped(d, shape_of(x));
+  OwnedTensor x = OwnedTensor::normal(d, {6 * kT, 70}, 1), b = OwnedTensor::normal(d, {6 * kT, 70}, 2), sum(d, shape_of(x)),
+              dropped(d, shape_of(x));
   add(stream, {.y = sum, .a = x, .b = b});
   dropout(stream, {.y = dropped, .x = x, .p = 0.3, .key = 42, .T = kT, .first_sequence = 3});
   scale(stream, {.y = b, .factor = 1 / 3.0});
@@ -136,7 +139,8 @@ TEST(Elementwise, ThreadIndependent) { expect_thread_independent(run); }
 
 TEST(Elementwise, Doors) {
   Stream dry(true);
-  const Tensor x = view(nullptr, DType::bf16, {4, 6}), other = view(nullptr, DType::f32, {4, 6}), small = view(nullptr, DType::bf16, {4, 5});
+  const Tensor x = view(nullptr, DType::bf16, {4, 6}), other = view(nullptr, DType::f32, {4, 6}),
+               small = view(nullptr, DType::bf16, {4, 5});
   zero(dry, {.y = x});
   add(dry, {.y = x, .a = x, .b = x});
   cast(dry, {.y = x, .x = other});

@@ -23,7 +23,8 @@ struct Linear {
   void forward() { linear_forward(stream, {.y = y, .x = x, .w = w, .b = b}); }
   void backward() { linear_backward(stream, {.dx = dx, .dw = dw, .db = db, .dy = dy, .x = x, .w = w}); }
   DifferentiableOp op() {
-    DifferentiableOp op{[this] { forward(); }, [this] { backward(); }, {{"x", x, dx, Gives::written}, {"w", w, dw, Gives::accumulated}}, {{y, dy}}};
+    DifferentiableOp op{
+        [this] { forward(); }, [this] { backward(); }, {{"x", x, dx, Gives::written}, {"w", w, dw, Gives::accumulated}}, {{y, dy}}};
     if (b.view()) op.variables.push_back({"b", b, db, Gives::accumulated});
     return op;
   }
@@ -96,7 +97,9 @@ TEST(Linear, Doors) {
   expect_refused({"(5)"}, [&] { linear_forward(dry, {.y = y, .x = x, .w = w, .b = view(nullptr, DType::bf16, {5})}); });
   expect_refused({"f64 (4, 6)", "bf16 (4, 8)"}, [&] { linear_forward(dry, {.y = view(nullptr, DType::f64, {4, 6}), .x = x, .w = w}); });
   expect_refused({"bf16 (6, 8)"}, [&] { linear_backward(dry, {.dx = x, .dw = w, .db = db, .dy = y, .x = x, .w = w}); });
-  expect_refused({"(4, 7)", "(4, 8)"}, [&] { linear_backward(dry, {.dx = x, .dw = dw, .db = db, .dy = view(nullptr, DType::bf16, {4, 7}), .x = x, .w = w}); });
+  expect_refused({"(4, 7)", "(4, 8)"}, [&] {
+    linear_backward(dry, {.dx = x, .dw = dw, .db = db, .dy = view(nullptr, DType::bf16, {4, 7}), .x = x, .w = w});
+  });
 }
 
 }  // namespace

@@ -52,11 +52,13 @@ struct Norm {
 TEST(Norm, Gradients) {
   for (bool layer : {false, true})
     for (const auto& [weight, bias] : {std::pair{true, layer}, {true, false}, {false, false}})
-      for (Case c : {Case{}, Case{.N = 1, .D = 1, .W = 1, .Wo = 1, .eps = 0.5}, Case{.N = 5, .groups = 3, .D = 4, .offset = 2, .W = 17, .Wo = 17},
-                     Case{.N = 40, .groups = 2, .D = 6, .offset = 5, .W = 20, .Wo = 17}}) {
+      for (Case c :
+           {Case{}, Case{.N = 1, .D = 1, .W = 1, .Wo = 1, .eps = 0.5}, Case{.N = 5, .groups = 3, .D = 4, .offset = 2, .W = 17, .Wo = 17},
+            Case{.N = 40, .groups = 2, .D = 6, .offset = 5, .W = 20, .Wo = 17}}) {
         if (layer && c.D == 1) continue;                  // one channel minus its mean is zero
         c.layer = layer, c.weight = weight, c.bias = bias;
-        SCOPED_TRACE(testing::Message() << "layer " << layer << " weight " << weight << " bias " << bias << " D " << c.D << " groups " << c.groups);
+        SCOPED_TRACE(testing::Message() << "layer " << layer << " weight " << weight << " bias " << bias << " D " << c.D << " groups "
+                                        << c.groups);
         Norm norm(DType::f64, c);
         expect_gradients(norm.op());
         expect_accumulates(norm.op());
@@ -78,8 +80,11 @@ TEST(Norm, FusedAddGradients) {
       norm.backward(true);
       db_add.copy_from(norm.dx);
     };
-    DifferentiableOp op{[&] { norm.forward(); }, backward, {{"a", norm.a, norm.dx, Gives::written}, {"b_add", norm.b_add, db_add, Gives::written},
-                        {"w", norm.w, norm.dw, Gives::accumulated}}, {{norm.out, norm.dout}, {norm.x, dx_later}}};
+    DifferentiableOp op{
+        [&] { norm.forward(); },
+        backward,
+        {{"a", norm.a, norm.dx, Gives::written}, {"b_add", norm.b_add, db_add, Gives::written}, {"w", norm.w, norm.dw, Gives::accumulated}},
+        {{norm.out, norm.dout}, {norm.x, dx_later}}};
     if (layer) op.variables.push_back({"b", norm.b, norm.db, Gives::accumulated});
     expect_gradients(op);
   }
@@ -180,7 +185,8 @@ TEST(Norm, Doors) {
   expect_refused({"w bf16 (7)"}, [&] { forward([&](NormForward& a) { a.w = bf({7}); }); });
   expect_refused({"a absent", "b_add bf16 (4, 8)"}, [&] { forward([&](NormForward& a) { a.a = {}; }); });
   expect_refused({"b_add f32 (4, 8)"}, [&] { forward([&](NormForward& a) { a.b_add = f32({4, 8}); }); });
-  expect_refused({"x bf16 (4, 8): 2 groups of 4 at column 1"}, [&] { forward([](NormForward& a) { a.groups = 2, a.D = 4, a.offset = 1; }); });
+  expect_refused({"x bf16 (4, 8): 2 groups of 4 at column 1"},
+                 [&] { forward([](NormForward& a) { a.groups = 2, a.D = 4, a.offset = 1; }); });
   expect_refused({"whole rows"}, [&] { forward([](NormForward& a) { a.D = 4; a.w = rows(a.w, 0, 4); a.b = a.w; }); });
 
   const NormBackward back{.dx = bf({4, 8}), .dw = f32({8}), .db = f32({8}), .dout = bf({4, 8}), .x = bf({4, 8}), .rstd = f32({4, 1}),

@@ -32,7 +32,10 @@ struct Turn {
 TEST(Rope, Gradients) {
   for (double magnitude : {1.0, 1.3}) {
     Turn t(DType::f64, magnitude);
-    const DifferentiableOp op{[&] { t.forward(); }, [&] { t.backward(); }, {{"x", t.x, t.dx, Gives::written, {{kFrom, kFrom + kGroups * kD}}}}, {{t.out, t.dout}}};
+    const DifferentiableOp op{[&] { t.forward(); },
+                              [&] { t.backward(); },
+                              {{"x", t.x, t.dx, Gives::written, {{kFrom, kFrom + kGroups * kD}}}},
+                              {{t.out, t.dout}}};
     expect_gradients(op);
     expect_accumulates(op);
   }
@@ -45,7 +48,8 @@ TEST(Rope, TurnsPairsAsComplexNumbers) {
     for (int64_t g = 0; g < kGroups; g++)
       for (int64_t i = 0; i < kD / 2; i++) {
         const int64_t from = n * kW + kFrom + g * kD + i, to = n * kWo + kTo + g * kD + i;
-        const auto want = std::complex<double>(t.x.get(from), t.x.get(from + kD / 2)) * std::polar(1.3, kPositions[size_t(n)] * kFrequencies[size_t(i)]);
+        const auto want =
+            std::complex<double>(t.x.get(from), t.x.get(from + kD / 2)) * std::polar(1.3, kPositions[size_t(n)] * kFrequencies[size_t(i)]);
         EXPECT_NEAR(t.out.get(to), want.real(), 1e-12);
         EXPECT_NEAR(t.out.get(to + kD / 2), want.imag(), 1e-12);
       }

@@ -118,8 +118,9 @@ void expect_close(const Named& got, const Named& want, double tolerance) {
   ASSERT_EQ(got.name, want.name);
   ASSERT_EQ(got.values.size(), want.values.size()) << got.name;
   const double error = distance(got.values, want.values), size = norm(want.values);
-  EXPECT_TRUE(error <= tolerance * size) << fmt::format("{} {}: relative L2 error {:.3g}, allowed {:.3g}; {}", got.name, to_string(want.shape),
-                                                        error / size, tolerance, first_bad(got, want, tolerance * size));
+  EXPECT_TRUE(error <= tolerance * size) << fmt::format("{} {}: relative L2 error {:.3g}, allowed {:.3g}; {}", got.name,
+                                                        to_string(want.shape), error / size, tolerance,
+                                                        first_bad(got, want, tolerance * size));
 }
 void expect_close(const Results& got, const Results& want, double tolerance) {
   ASSERT_EQ(got.size(), want.size());
@@ -205,7 +206,8 @@ void expect_gradients(const DifferentiableOp& op) {
       const double numeric = derivative(op, cotangent, v.x, i), written = analytic[k][size_t(i)];
       if (!addressed(v, i)) {
         EXPECT_EQ(numeric, 0) << v.name << ": forward reads beyond the addressed columns at entry " << i;
-        EXPECT_TRUE(v.gives == Gives::accumulated ? written == 0 : std::isnan(written)) << v.name << ": backward wrote a foreign column at entry " << i;
+        EXPECT_TRUE(v.gives == Gives::accumulated ? written == 0 : std::isnan(written))
+            << v.name << ": backward wrote a foreign column at entry " << i;
         continue;
       }
       w.values.push_back(numeric);
@@ -218,8 +220,8 @@ void expect_gradients(const DifferentiableOp& op) {
   for (size_t k = 0; k < got.size(); k++) {
     const double error = distance(got[k].values, want[k].values), allowed = 1e-6 * norm(want[k].values) + 1e-9 * std::sqrt(all);
     got[k].shape = want[k].shape = {int64_t(got[k].values.size())};
-    EXPECT_TRUE(error <= allowed) << fmt::format("{}: error {:.3g}, allowed {:.3g}, ||g|| {:.3g}; {} (counting the tried entries)", got[k].name, error,
-                                                 allowed, norm(want[k].values), first_bad(got[k], want[k], allowed));
+    EXPECT_TRUE(error <= allowed) << fmt::format("{}: error {:.3g}, allowed {:.3g}, ||g|| {:.3g}; {} (counting the tried entries)",
+                                                 got[k].name, error, allowed, norm(want[k].values), first_bad(got[k], want[k], allowed));
   }
   EXPECT_GT(all, 0) << "every derivative is zero: nothing was checked";
 }
