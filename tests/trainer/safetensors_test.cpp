@@ -52,8 +52,7 @@ TEST(Safetensors, WrittenFilesReadBack) {
   EXPECT_EQ(at(file, "scalar").shape, Shape{});
   EXPECT_EQ(at(file, "b").bytes, bytes_of(b));
   EXPECT_EQ(at(file, "z").bytes, bytes_of(i));
-  for (const SafetensorsTensor& t : file.tensors())
-    if (t.dtype == "F64") EXPECT_EQ(reinterpret_cast<uintptr_t>(t.bytes.data()) % 8, 0u) << t.name;
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(at(file, "d \"quoted\"").bytes.data()) % 8, 0u);
   const std::string text = slurp(folder / "x.safetensors");
   EXPECT_NE(text.find(R"("__metadata__":{"format":"pt"})"), std::string::npos);
   EXPECT_FALSE(std::filesystem::exists(folder / "x.safetensors.partial"));
