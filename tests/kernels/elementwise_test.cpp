@@ -97,7 +97,17 @@ TEST(Dropout, MaskDependsOnTheGlobalSequenceAlone) {
   EXPECT_GT(differences(mask(DType::f32, 0.3, 42, 1, 0), mask(DType::f32, 0.3, 42, 1, 1)), 0) << "two sequences share a mask";
 }
 
-TEST(Dropout, EveryPartOfTheKeyMatters) {                    // two independent masks differ in 2 p (1 - p) = 42 % of the places
+TEST(Dropout, RowsAndChannelsHaveMasksOfTheirOwn) {         // independent neighbours differ in 2 p (1 - p) = 42 % of the places
+  const OwnedTensor y = mask(DType::f32, 0.3, 42, 4);
+  const int64_t N = 4 * kT, n = y.view().numel();
+  for (int64_t apart : {int64_t(1), int64_t(4), kC, 2 * kC, kT * kC}) {
+    int64_t differ = 0;
+    for (int64_t i = 0; i + apart < n; i++) differ += y.get(i) != y.get(i + apart);
+    EXPECT_NEAR(double(differ) / double(n - apart), 0.42, 0.03) << apart << " apart in " << N << " rows of " << kC;
+  }
+}
+
+TEST(Dropout, EveryPartOfTheKeyMatters) {                    // two masks differ as often
   const RngKey base{.seed = 1337, .step = 5, .sublayer = 3};
   const auto with = [&](auto&& change) {
     RngKey k = base;
