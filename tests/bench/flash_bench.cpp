@@ -1,4 +1,5 @@
-// Flash attention on the matrix unit, GPT-2 124M shape: milliseconds per layer and GFLOP/s, best and median of many runs. Not built by default:
+// Flash attention on the matrix unit, GPT-2 124M shape: milliseconds per layer and GFLOP/s, best and median of many runs.
+// Not built by default:
 //   g++ -std=c++20 -O2 -fopenmp -I. tests/bench/flash_bench.cpp <build>/libwyvern_kernels.a -lfmt -lspdlog -o flash_bench
 //   OMP_NUM_THREADS=1 ./flash_bench [B T H Hkv D [window softcap dropout]]
 // With one thread the time is thread CPU time, which other processes on the machine disturb less.
@@ -14,6 +15,7 @@
 #include <random>
 #include <vector>
 
+#include "kernels/base/arena.h"
 #include "kernels/cpu/isa/flash.h"
 
 using namespace wyvern;
@@ -35,7 +37,8 @@ template <class F> static void report(const char* name, double flop, F&& run) {
   }
   std::sort(times.begin(), times.end());
   const double best = times[0], median = times[times.size() / 2];
-  std::printf("%-9s best %7.2f ms (%5.0f GFLOP/s)   median %7.2f ms (%5.0f GFLOP/s)\n", name, best * 1e3, flop / best * 1e-9, median * 1e3, flop / median * 1e-9);
+  std::printf("%-9s best %7.2f ms (%5.0f GFLOP/s)   median %7.2f ms (%5.0f GFLOP/s)\n", name, best * 1e3, flop / best * 1e-9, median * 1e3,
+              flop / median * 1e-9);
 }
 
 int main(int argc, char** argv) {
@@ -48,14 +51,14 @@ int main(int argc, char** argv) {
   const int64_t N = B * T, HD = s.H * s.D, W = HD + 2 * s.Hkv * s.D;
   std::mt19937 rng(1);
   std::normal_distribution<float> normal;
-  std::vector<bf16> qkv(size_t(N * W)), dqkv(qkv.size()), out(size_t(N * HD)), dout(out.size());
-  std::vector<float> lse(size_t(N * s.H));
+  Arena arena(4 * N * (W + HD + s.H) + (1 << 20));                             // as in training: huge pages matter here
   std::vector<int32_t> starts;
   for (int64_t b = 0; b <= B; b++) starts.push_back(int32_t(b * T));
-  for (bf16& x : qkv) x = normal(rng);
-  for (bf16& x : dout) x = normal(rng);
-  const auto matrix = [&](std::vector<bf16>& v, int64_t width) { return view(v.data(), DType::bf16, {N, width}); };
-  const Tensor x = matrix(qkv, W), dx = matrix(dqkv, W), o = matrix(out, HD), l = view(lse.data(), DType::f32, {N, s.H});
+  const Tensor x = arena.alloc(DType::bf16, {N, W}, "qkv"), dx = arena.alloc(DType::bf16, {N, W}, "dqkv");
+  const Tensor o = arena.alloc(DType::bf16, {N, HD}, "out"), dout = arena.alloc(DType::bf16, {N, HD}, "dout");
+  const Tensor l = arena.alloc(DType::f32, {N, s.H}, "lse");
+  for (const Tensor& t : {x, dx, dout})
+    for (int64_t i = 0; i < t.numel(); i++) as<bf16>(t)[i] = normal(rng);
   const Tensor documents = view(starts.data(), DType::i32, {B + 1});
   const int64_t k = HD, v = HD + s.Hkv * s.D;
 
@@ -65,7 +68,7 @@ int main(int argc, char** argv) {
     isa::flash_forward({.out = o, .lse = l, .q = {x, 0}, .k = {x, k}, .v = {x, v}, .doc_starts = documents, .shape = s});
   });
   report("backward", 10 * pairs * double(s.D), [&] {
-    isa::flash_backward({.dq = {dx, 0}, .dk = {dx, k}, .dv = {dx, v}, .dout = matrix(dout, HD), .out = o, .lse = l, .q = {x, 0}, .k = {x, k}, .v = {x, v},
-                         .doc_starts = documents, .shape = s});
+    isa::flash_backward({.dq = {dx, 0}, .dk = {dx, k}, .dv = {dx, v}, .dout = dout, .out = o, .lse = l, .q = {x, 0}, .k = {x, k},
+                         .v = {x, v}, .doc_starts = documents, .shape = s});
   });
 }

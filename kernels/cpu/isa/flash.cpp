@@ -1,6 +1,7 @@
 #include "kernels/cpu/isa/flash.h"
 
 #include <omp.h>
+#include <sys/mman.h>
 
 #include <cstdlib>
 #include <memory>
@@ -25,13 +26,17 @@ class Scratch {
  private:
   struct Free { void operator()(char* p) const { std::free(p); } };
   void grow(int threads, int64_t bytes) {
-    constexpr int64_t kPage = 4096;
+    constexpr int64_t kPage = 2 << 20;           // huge pages: the working set is more than small ones keep translations for
     bytes_ = bytes > bytes_ ? (bytes + kPage - 1) / kPage * kPage : bytes_;
     buffers_.clear();
     pointers_.clear();
     for (int i = 0; i < threads; i++) {
       buffers_.emplace_back(static_cast<char*>(std::aligned_alloc(size_t(kPage), size_t(bytes_))));
-      if (!buffers_.back()) fail(kEnvironment, "flash attention: no memory for {} buffers of {} bytes; lower train.threads or train.sequence", threads, bytes_);
+      if (!buffers_.back())
+        fail(kEnvironment, "flash attention: no memory for {} buffers of {} bytes; lower train.threads or train.sequence", threads, bytes_);
+#ifdef MADV_HUGEPAGE
+      madvise(buffers_.back().get(), size_t(bytes_), MADV_HUGEPAGE);
+#endif
       pointers_.push_back(buffers_.back().get());
     }
   }

@@ -2,14 +2,13 @@
 // A work item is one head of one document. Scores and probabilities of a block live in L1, the packed keys and values of
 // the document in L2; probabilities enter P V as bf16, their row sum is taken in f32.
 #ifdef __AMX_BF16__
-#include "kernels/cpu/isa/flash_amx.h"
 #include "kernels/cpu/isa/flash_tiles.inl"
 
 namespace wyvern::isa {
 namespace {
 
 constexpr int64_t kQueries = 32;        // rows of a block
-constexpr int64_t kKeys = 128;          // keys of a block: 16 KiB of scores
+constexpr int64_t kKeys = 256;          // keys of a block: 32 KiB of scores
 constexpr float kMasked = -1e30f;       // finite, so that differences stay finite; exp2 makes it 0
 
 struct Item {
@@ -120,8 +119,8 @@ void write_rows(const FlashProblem& p, const Item& item, const Buffers& b, int64
     const __m512 factor = _mm512_set1_ps(p.keep / b.total[r]);
     uint16_t* out = p.out.data + n * p.out.stride + item.head * p.D;
     for (int64_t d = 0; d < p.D; d += 32) {
-      const __m512 low = _mm512_mul_ps(factor, _mm512_load_ps(b.sums + r * Dp + d)), high = _mm512_mul_ps(factor, _mm512_load_ps(b.sums + r * Dp + d + 16));
-      _mm512_mask_storeu_epi16(out + d, d + 32 <= p.D ? 0xffffffffu : 0xffffu, to_bf16(low, high));
+      const float* sums = b.sums + r * Dp + d;
+      store_row(out + d, to_bf16(_mm512_mul_ps(factor, _mm512_load_ps(sums)), _mm512_mul_ps(factor, _mm512_load_ps(sums + 16))), p.D - d);
     }
   }
 }
@@ -142,10 +141,11 @@ void block_values(const Buffers& b, int64_t Dp, int64_t padded, int64_t k0, int6
   }
 }
 
-void query_block(const FlashProblem& p, const Item& item, const Buffers& b, int64_t q0) {
+void query_block(const FlashProblem& p, const Item& item, const Source& q, const Buffers& b, int64_t q0) {
   const int64_t Dp = round_up(p.D, 32), steps = Dp / 32, window = p.window ? p.window : item.padded + kQueries;
   const float natural = p.softcap > 0 ? 1.0f : p.scale, scale = natural * kLog2e;      // scores to logits, to powers of two
-  pack_a(b.queries, p.q.data + item.row0 * p.q.stride + item.head * p.D, p.q.stride, q0, kQueries, item.rows, p.D);
+  pack_a(b.queries, q, q0);
+  prefetch_rows(q, q0 + kQueries);
   for (int64_t r = 0; r < kQueries; r++) b.max[r] = kMasked, b.total[r] = 0;
   // The first block holds at least one allowed key of every row: the window of row q0 + 31 starts at most 31 keys after
   // that of row q0, which starts at most 31 keys into the block.
@@ -171,10 +171,16 @@ void query_block(const FlashProblem& p, const Item& item, const Buffers& b, int6
 }
 
 void forward_item(const FlashProblem& p, const Item& item, const Buffers& b) {
-  const int64_t kv_head = item.head / (p.H / p.Hkv);
-  pack_b_transposed(b.keys, p.k.data + item.row0 * p.k.stride + kv_head * p.D, p.k.stride, item.padded, item.rows, p.D);
-  pack_b(b.values, p.v.data + item.row0 * p.v.stride + kv_head * p.D, p.v.stride, item.padded, item.rows, p.D);
-  for (int64_t q0 = 0; q0 < item.rows; q0 += kQueries) query_block(p, item, b, q0);
+  const int64_t kv_head = item.head / (p.H / p.Hkv), Dp = round_up(p.D, 32), column = item.padded / 32 * kTile;
+  const Source k = source(p.k, item.row0, item.rows, kv_head, p.D), v = source(p.v, item.row0, item.rows, kv_head, p.D);
+  const Source q = source(p.q, item.row0, item.rows, item.head, p.D);
+  for (int64_t t = 0; t < item.padded; t += 32) {
+    prefetch_rows(k, t + 32);
+    prefetch_rows(v, t + 32);
+    pack_b_transposed(b.keys + t * Dp, k, t);
+    pack_b(b.values + t / 32 * kTile, column, v, t);
+  }
+  for (int64_t q0 = 0; q0 < item.rows; q0 += kQueries) query_block(p, item, q, b, q0);
 }
 
 }  // namespace
@@ -196,6 +202,7 @@ void flash_forward_amx(const FlashProblem& p) {
       forward_item(p, {row0, rows, round_up(rows, 32), i % p.H}, b);
     }
     tile_release();
+    store_fence();
   }
 }
 

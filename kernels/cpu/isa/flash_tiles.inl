@@ -1,45 +1,15 @@
-// Matrix-unit building blocks of flash attention: tile macros, packers, a 2 x 2 block product, exp2, dropout masks. Included
-// by the *_amx.cpp files only; everything is static, so nothing compiled here is shared with other files.
-//
-// A tile is 1 KiB, 512 bf16. An A tile holds 16 rows x 32 k, row-major. A B tile holds 32 k x 16 columns as [k / 2][column][k % 2].
-// tdpbf16ps adds A * B to a 16 x 16 f32 tile.
+// Building blocks of flash attention on the matrix unit: a 2 x 2 block product, packers, exp2, dropout masks. Included by the
+// flash_*_amx.cpp files only; everything is in an anonymous namespace, so nothing compiled here is shared with other files.
 #pragma once
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"      // gcc 12's own AVX-512 headers (PR 105593)
-#endif
-#include <immintrin.h>
 #include <omp.h>
 
-#include <cstdint>
-
-// Own asm: gcc's tile intrinsics declare neither the memory they touch nor the whole of the configuration.
-#define TILE_LOAD(t, p, stride) asm volatile("tileloadd (%0,%1,1), %%tmm" #t ::"r"((const void*)(p)), "r"((long)(stride)) : "memory")
-#define TILE_STORE(t, p, stride) asm volatile("tilestored %%tmm" #t ", (%0,%1,1)" ::"r"((void*)(p)), "r"((long)(stride)) : "memory")
-#define TILE_DOT(c, a, b) asm volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::)
-#define TILE_ZERO(t) asm volatile("tilezero %%tmm" #t ::)
+#include "kernels/cpu/isa/flash_amx.h"
+#include "kernels/cpu/isa/tiles.inl"
 
 namespace wyvern::isa {
 namespace {
 
-constexpr int64_t kTile = 512;             // bf16 elements of a tile
-constexpr int64_t kTileBytes = 64;         // row stride inside a packed tile
 constexpr float kLog2e = 1.44269504f;
-constexpr float kLn2 = 0.693147181f;
-
-inline int64_t round_up(int64_t n, int64_t m) { return (n + m - 1) / m * m; }
-inline int64_t min_of(int64_t a, int64_t b) { return a < b ? a : b; }
-inline int64_t max_of(int64_t a, int64_t b) { return a > b ? a : b; }
-
-// All eight tiles are 16 rows of 64 bytes. Per thread; undone by tile_release.
-inline void tile_configure() {
-  struct alignas(64) {
-    uint8_t palette = 1, start_row = 0, reserved[14] = {};
-    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-  } config;
-  asm volatile("ldtilecfg %0" ::"m"(config) : "memory");
-}
-inline void tile_release() { asm volatile("tilerelease"); }
 
 // Carves aligned arrays out of a thread's buffer; with a null buffer it only counts.
 struct Carver {
@@ -53,8 +23,9 @@ struct Carver {
 };
 
 // C (32 x 32 f32, row stride ldc bytes) = or += sum over `steps` of [a0; a1] * [b0 b1]; each pointer advances by its step.
-[[gnu::always_inline]] inline void multiply_2x2(int64_t steps, const uint16_t* a0, const uint16_t* a1, int64_t a_step, const uint16_t* b0,
-                                                const uint16_t* b1, int64_t b_step, float* c, int64_t ldc, bool accumulate) {
+[[gnu::always_inline]] inline void multiply_2x2(int64_t steps, const uint16_t* a0, const uint16_t* a1, int64_t a_step,
+                                                const uint16_t* b0, const uint16_t* b1, int64_t b_step, float* c, int64_t ldc,
+                                                bool accumulate) {
   char* c0 = reinterpret_cast<char*>(c);
   char* c1 = c0 + 16 * ldc;
   if (accumulate) {
@@ -88,79 +59,60 @@ struct Carver {
   TILE_STORE(3, c1 + 64, ldc);
 }
 
-// ---- packers: a source of `rows` x D bf16 with row stride ld; what lies beyond it is packed as zeros -----------------------
-inline __m512i load_row(const uint16_t* src, int64_t ld, int64_t row, int64_t rows, int64_t column, int64_t D) {   // 32 columns
-  if (row >= rows || column >= D) return _mm512_setzero_si512();
-  const int64_t left = D - column;
-  return _mm512_maskz_loadu_epi16(left >= 32 ? 0xffffffffu : (1u << left) - 1u, src + row * ld + column);
+// ---- packers --------------------------------------------------------------------------------------------------------------
+// One head of bf16 rows inside a wider matrix. What lies beyond its rows and columns is packed as zeros. D is a multiple of 16.
+struct Source {
+  const uint16_t* data;
+  int64_t stride, rows, D;
+};
+inline Source source(const FlashColumns<const uint16_t>& c, int64_t row0, int64_t rows, int64_t head, int64_t D) {
+  return {c.data + row0 * c.stride + head * D, c.stride, rows, D};
 }
-inline __m512i interleave_index() {
-  return _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+inline __m512i load_row(const Source& s, int64_t row, int64_t column) {                       // 32 columns
+  if (row >= s.rows) return _mm512_setzero_si512();
+  return _mm512_maskz_loadu_epi16(first_lanes(s.D - column), s.data + row * s.stride + column);
 }
-// Two rows of 16 columns as 16 (row, row + 1) pairs. D is a multiple of 16.
-inline __m512i load_pair(const uint16_t* src, int64_t ld, int64_t row, int64_t rows, int64_t column, int64_t D) {
+inline __m512i load_pair(const Source& s, int64_t row, int64_t column) {                      // 16 columns as (row, row + 1) pairs
   __m256i a = _mm256_setzero_si256(), b = a;
-  if (row < rows && column < D) a = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(src + row * ld + column));
-  if (row + 1 < rows && column < D) b = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(src + (row + 1) * ld + column));
-  return _mm512_permutexvar_epi16(interleave_index(), _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1));
+  const uint16_t* p = s.data + row * s.stride + column;
+  if (row < s.rows && column < s.D) a = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  if (row + 1 < s.rows && column < s.D) b = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + s.stride));
+  return interleave(a, b);
 }
-inline void transpose_16x16(__m512i r[16]) {           // of 32-bit elements
-  __m512i t[16];
-  for (int i = 0; i < 8; i++) {
-    t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
-    t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
-  }
-  for (int i = 0; i < 4; i++) {
-    r[4 * i] = _mm512_unpacklo_epi64(t[4 * i], t[4 * i + 2]);
-    r[4 * i + 1] = _mm512_unpackhi_epi64(t[4 * i], t[4 * i + 2]);
-    r[4 * i + 2] = _mm512_unpacklo_epi64(t[4 * i + 1], t[4 * i + 3]);
-    r[4 * i + 3] = _mm512_unpackhi_epi64(t[4 * i + 1], t[4 * i + 3]);
-  }
-  for (int i = 0; i < 4; i++) {
-    t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
-    t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
-    t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
-    t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
-  }
-  for (int i = 0; i < 4; i++) {
-    r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
-    r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
-    r[i + 4] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0x88);
-    r[i + 12] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0xdd);
-  }
+// Rows of a fused matrix are kilobytes apart, which no hardware prefetcher follows: ask for 32 rows before packing others.
+inline void prefetch_rows(const Source& s, int64_t first) {
+  for (int64_t r = first; r < min_of(first + 32, s.rows); r++)
+    for (int64_t d = 0; d < s.D; d += 32) __builtin_prefetch(s.data + r * s.stride + d);
 }
 
-// A tiles of the source: [rows / 16][D / 32].
-inline void pack_a(uint16_t* dst, const uint16_t* src, int64_t ld, int64_t first, int64_t count, int64_t rows, int64_t D) {
-  for (int64_t r0 = first; r0 < first + count; r0 += 16)
-    for (int64_t d = 0; d < D; d += 32, dst += kTile)
-      for (int64_t r = 0; r < 16; r++) _mm512_store_si512(dst + r * 32, load_row(src, ld, r0 + r, rows, d, D));
+// The packers take rows [first, first + 32) of the source.
+// A tiles, or B tiles of the transpose (k are columns, tile columns are rows): [2][D / 32], one after the other.
+inline void pack_a(uint16_t* dst, const Source& s, int64_t first) {
+  for (int64_t r0 = first; r0 < first + 32; r0 += 16)
+    for (int64_t d = 0; d < s.D; d += 32, dst += kTile)
+      for (int64_t r = 0; r < 16; r++) _mm512_store_si512(dst + r * 32, load_row(s, r0 + r, d));
 }
-// A tiles of the transposed source (tile rows are columns, k are rows): [D / 16][rows / 32].
-inline void pack_a_transposed(uint16_t* dst, const uint16_t* src, int64_t ld, int64_t padded, int64_t rows, int64_t D) {
-  for (int64_t d = 0; d < round_up(D, 32); d += 16)
-    for (int64_t r0 = 0; r0 < padded; r0 += 32, dst += kTile) {
+inline void pack_b_transposed(uint16_t* dst, const Source& s, int64_t first) {
+  for (int64_t r0 = first; r0 < first + 32; r0 += 16)
+    for (int64_t d = 0; d < s.D; d += 32, dst += kTile) {
       __m512i t[16];
-      for (int64_t i = 0; i < 16; i++) t[i] = load_pair(src, ld, r0 + 2 * i, rows, d, D);
+      for (int64_t i = 0; i < 16; i++) t[i] = load_row(s, r0 + i, d);
       transpose_16x16(t);
       for (int64_t i = 0; i < 16; i++) _mm512_store_si512(dst + i * 32, t[i]);
     }
 }
-// B tiles of the source (k are rows, tile columns are columns): [D / 16][rows / 32].
-inline void pack_b(uint16_t* dst, const uint16_t* src, int64_t ld, int64_t padded, int64_t rows, int64_t D) {
-  for (int64_t d = 0; d < round_up(D, 32); d += 16)
-    for (int64_t r0 = 0; r0 < padded; r0 += 32, dst += kTile)
-      for (int64_t i = 0; i < 16; i++) _mm512_store_si512(dst + i * 32, load_pair(src, ld, r0 + 2 * i, rows, d, D));
+// B tiles (k are rows, tile columns are columns), or A tiles of the transpose (tile rows are columns): [D / 16], `next` apart.
+inline void pack_b(uint16_t* dst, int64_t next, const Source& s, int64_t first) {
+  for (int64_t d = 0; d < round_up(s.D, 32); d += 16, dst += next)
+    for (int64_t i = 0; i < 16; i++) _mm512_store_si512(dst + i * 32, load_pair(s, first + 2 * i, d));
 }
-// B tiles of the transposed source (k are columns, tile columns are rows): [rows / 16][D / 32].
-inline void pack_b_transposed(uint16_t* dst, const uint16_t* src, int64_t ld, int64_t padded, int64_t rows, int64_t D) {
-  for (int64_t r0 = 0; r0 < padded; r0 += 16)
-    for (int64_t d = 0; d < D; d += 32, dst += kTile) {
-      __m512i t[16];
-      for (int64_t i = 0; i < 16; i++) t[i] = load_row(src, ld, r0 + i, rows, d, D);
-      transpose_16x16(t);
-      for (int64_t i = 0; i < 16; i++) _mm512_store_si512(dst + i * 32, t[i]);
-    }
+inline void pack_a_transposed(uint16_t* dst, int64_t next, const Source& s, int64_t first) {
+  for (int64_t d = 0; d < round_up(s.D, 32); d += 16, dst += next) {
+    __m512i t[16];
+    for (int64_t i = 0; i < 16; i++) t[i] = load_pair(s, first + 2 * i, d);
+    transpose_16x16(t);
+    for (int64_t i = 0; i < 16; i++) _mm512_store_si512(dst + i * 32, t[i]);
+  }
 }
 
 // ---- vector math -----------------------------------------------------------------------------------------------------------
@@ -181,7 +133,21 @@ inline __m512 tanh_of(__m512 x) {
   const __m512 e = exp2_of(_mm512_mul_ps(x, _mm512_set1_ps(2 * kLog2e)));       // e^2x: inf gives 1, 0 gives -1
   return _mm512_sub_ps(one, _mm512_div_ps(_mm512_set1_ps(2.0f), _mm512_add_ps(e, one)));
 }
+// The halves of x as 16 pairs (low[i], high[i]).
+inline __m512i interleave_halves(__m512i x) {
+  const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3,
+                                         18, 2, 17, 1, 16, 0);
+  return _mm512_permutexvar_epi16(order, x);
+}
 inline __m512i to_bf16(__m512 low, __m512 high) { return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low)); }
+// Up to 32 values of one head's row, `left` of them wanted (a multiple of 16). Whole cache lines go past the caches: they are not
+// read again soon, and their old contents need not be fetched. store_fence() before others read them.
+inline void store_row(uint16_t* dst, __m512i x, int64_t left) {
+  if (left >= 32 && reinterpret_cast<uintptr_t>(dst) % 64 == 0) _mm512_stream_si512(reinterpret_cast<__m512i*>(dst), x);
+  else _mm512_mask_storeu_epi16(dst, first_lanes(left), x);
+}
+inline void store_fence() { _mm_sfence(); }
+
 // Bits [begin, end) of 16; both ends may lie outside.
 inline __mmask16 lanes(int64_t begin, int64_t end) {
   const uint32_t b = uint32_t(max_of(0, min_of(begin, 16))), e = uint32_t(max_of(0, min_of(end, 16)));
@@ -189,16 +155,20 @@ inline __mmask16 lanes(int64_t begin, int64_t end) {
 }
 
 // ---- dropout ---------------------------------------------------------------------------------------------------------------
+inline void multiply(__m512i a, __m512i b, __m512i* high, __m512i* low) {                     // 32 x 32 bits to 2 x 32
+  const __mmask16 odd_lanes = 0xaaaa;
+  const __m512i even = _mm512_mul_epu32(a, b), odd = _mm512_mul_epu32(a, _mm512_srli_epi64(b, 32));
+  *high = _mm512_mask_mov_epi32(_mm512_srli_epi64(even, 32), odd_lanes, odd);
+  *low = _mm512_mask_mov_epi32(even, odd_lanes, _mm512_slli_epi64(odd, 32));
+}
 // Philox4x32-10 on 16 counters at once (kernels/base/philox.h); word w of counter l is lane l of words[w].
 inline void philox_16(uint64_t key, __m512i a, __m512i b, __m512i c, __m512i d, __m512i words[4]) {
   const __m512i ma = _mm512_set1_epi32(int32_t(0xD2511F53u)), mc = _mm512_set1_epi32(int32_t(0xCD9E8D57u));
   uint32_t k0 = uint32_t(key), k1 = uint32_t(key >> 32);
-  const __mmask16 odd = 0xaaaa;
   for (int r = 0; r < 10; r++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
-    const __m512i pe = _mm512_mul_epu32(ma, a), po = _mm512_mul_epu32(ma, _mm512_srli_epi64(a, 32));
-    const __m512i qe = _mm512_mul_epu32(mc, c), qo = _mm512_mul_epu32(mc, _mm512_srli_epi64(c, 32));
-    const __m512i p_high = _mm512_mask_mov_epi32(_mm512_srli_epi64(pe, 32), odd, po), p_low = _mm512_mask_mov_epi32(pe, odd, _mm512_slli_epi64(po, 32));
-    const __m512i q_high = _mm512_mask_mov_epi32(_mm512_srli_epi64(qe, 32), odd, qo), q_low = _mm512_mask_mov_epi32(qe, odd, _mm512_slli_epi64(qo, 32));
+    __m512i p_high, p_low, q_high, q_low;
+    multiply(ma, a, &p_high, &p_low);
+    multiply(mc, c, &q_high, &q_low);
     a = _mm512_xor_si512(_mm512_xor_si512(q_high, b), _mm512_set1_epi32(int32_t(k0)));
     c = _mm512_xor_si512(_mm512_xor_si512(p_high, d), _mm512_set1_epi32(int32_t(k1)));
     b = q_low;

@@ -6,6 +6,7 @@
 
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"      // gcc 12's own AVX-512 headers (PR 105593)
+#pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
 #if defined(__SSE2__)
 #include <immintrin.h>
