@@ -23,19 +23,32 @@ std::string read_file(const std::string& file) {
   return text.str();
 }
 
-// The map that knows the same key elsewhere: its path without indices, or empty.
-std::string other_home(const ConfigState& state, const std::string& here, const std::string& key) {
+std::string without_indices(const std::string& path) {
+  std::string out;
+  bool inside = false;
+  for (const char c : path) {
+    if (c == '[') inside = true;
+    if (!inside) out += c;
+    if (c == ']') inside = false;
+  }
+  return out;
+}
+
+// The one map that knows the key, or empty: `kind` and `bias` live in many maps, and naming one of them would mislead.
+std::string only_home(const ConfigState& state, const std::string& key) {
+  std::map<std::string, std::string> homes;      // path without indices -> first path
   for (const auto& [path, read] : state.reads)
-    if (read.kind == ConfigRead::map && path != here && std::ranges::find(read.children, key) != read.children.end())
-      return path.empty() ? "the top level" : fmt::format("'{}'", path);
-  return "";
+    if (std::ranges::find(read.children, key) != read.children.end()) homes.try_emplace(without_indices(path), path);
+  if (homes.size() != 1) return "";
+  const std::string& path = homes.begin()->second;
+  return path.empty() ? "the top level" : fmt::format("'{}'", path);
 }
 
 std::string unknown_key(const ConfigState& state, const std::string& map, const ConfigRead& read, const std::string& key) {
   const std::string path = child_path(map, shortened(key));
   if (const std::string near = nearest(key, read.children); !near.empty())
     return fmt::format("unknown key '{}'; did you mean '{}'?", path, near);
-  if (const std::string home = other_home(state, map, key); !home.empty())
+  if (const std::string home = only_home(state, key); !home.empty())
     return fmt::format("unknown key '{}'; it belongs to {}", path, home);
   const std::string name = map.empty() ? "the top level" : fmt::format("'{}'", map);
   if (read.children.empty()) return fmt::format("unknown key '{}'; {} has no keys", path, name);

@@ -19,6 +19,7 @@ void ConfigState::record(const std::string& parent, std::string_view key, Config
   const auto [it, first] = reads.try_emplace(child_path(parent, key));
   if (first) reads[parent].children.emplace_back(key);
   read.children = std::move(it->second.children);
+  if (read.doc.empty()) read.doc = std::move(it->second.doc);      // a later reader need not explain the key again
   it->second = std::move(read);
 }
 

@@ -162,8 +162,13 @@ TEST(Node, S69_UnknownKeysAreNamedWithTheNearest) {
             Strings{"c.yaml:1:9: unknown key 'optim.momentum'; 'optim' has the keys learning_rate, weight_decay, schedule"});
   EXPECT_EQ(errors_of("x: {y: 1, z: [1, 2]}", kSmall),
             Strings{"c.yaml:1:1: unknown key 'x'; the top level has the keys name, optim"});  // one, not three
-  EXPECT_TRUE(
-      one_error(errors_of("optim.weight_decay: 0.1", kSmall), {"c.yaml:1:1:", "nest maps"}));  // a path as a key would read as nothing
+  // A path as a key would be taken for the key that it names, and read as nothing.
+  EXPECT_TRUE(one_error(errors_of("optim.weight_decay: 0.1", kSmall), {"c.yaml:1:1:", "nest maps"}));
+  const auto kinds = [](const Node& n) {
+    for (const char* map : {"a", "b"}) n.map(map, "").text("kind", "x", "");
+    n.map("c", "").text("other", "x", "");
+  };
+  EXPECT_EQ(errors_of("c: {kind: 1}", kinds), Strings{"c.yaml:1:5: unknown key 'c.kind'; 'c' has the keys other"});  // a or b: no hint
   EXPECT_TRUE(one_error(errors_of("name: a", kSmall, {"optim.clip=1"}), {"command line: unknown key 'optim.clip'; 'optim' has the keys"}));
   EXPECT_TRUE(one_error(errors_of("optim:\n\tweight_decay: 1", kSmall), {"c.yaml:2:", "indent with spaces, not tabs"}));
   EXPECT_TRUE(one_error(errors_of("optim:\n  weight_decay: 1\n\tname: x", kSmall), {"c.yaml:3:1", "indent with spaces, not tabs"}));
