@@ -5,6 +5,11 @@ namespace {
 
 constexpr int64_t kMany = int64_t(1) << 40;
 
+std::string text_or_empty(const Node& n, const char* key, const char* doc) {
+  const std::string s = n.text(key, std::string("none"), doc);
+  return s == "none" ? "" : s;
+}
+
 DataConfig read_data(const Node& root) {
   const Node n = root.map("data", "where tokens come from");
   DataConfig c;
@@ -12,14 +17,12 @@ DataConfig read_data(const Node& root) {
     c.synthetic = n.map("synthetic", "a task made up on the fly instead of shards").choice("kind", {"uniform"}, {}, "uniform: ids uniform over the vocabulary, for timing");
   } else {
     c.train = n.text("train", {}, "token shards to train on: a file or a glob");
-    c.val = n.has("val") ? n.text("val", std::string("none"), "token shards to validate on") : "";
-    if (!n.has("val")) n.text("val", std::string("none"), "token shards to validate on; none = no validation");
+    c.val = text_or_empty(n, "val", "token shards to validate on; none = no validation");
     const std::string order = n.choice("order", {"shuffled", "sequential", "random_offsets"}, "shuffled", "windows permuted per epoch, in file order, or drawn with replacement (nanoGPT)");
     c.order = order == "shuffled" ? DataOrder::shuffled : order == "sequential" ? DataOrder::sequential : DataOrder::random_offsets;
     n.choice("documents", {"cross"}, "cross", "windows may cross document boundaries");
   }
-  c.tokenizer = n.has("tokenizer") ? n.text("tokenizer", std::string("none"), "") : "";
-  if (!n.has("tokenizer")) n.text("tokenizer", std::string("none"), "gpt2, bytes, a tokenizer file or a folder; none = token ids only");
+  c.tokenizer = text_or_empty(n, "tokenizer", "gpt2, bytes, a tokenizer file or a folder; none = token ids only");
   return c;
 }
 
@@ -30,8 +33,7 @@ void read_intervals(const Node& n, TrainConfig& c) {
   const Node s = n.map("sample", "text generated during training");
   c.sample_every = s.integer("every", 0, {0, kMany}, "steps between samples; 0 = never");
   c.sample_tokens = s.integer("tokens", 64, {1, kMany}, "tokens per sample");
-  c.sample_prompt = s.has("prompt") ? s.text("prompt", std::string(), "") : "";
-  if (!s.has("prompt")) s.text("prompt", std::string(), "text the sample continues; empty = from the start of a text");
+  c.sample_prompt = s.text("prompt", std::string(), "text the sample continues; empty = from the start of a text");
   const Node k = n.map("checkpoint", "saved states");
   c.checkpoint_every = k.integer("every", 0, {0, kMany}, "steps between checkpoints, and one at the end; 0 = only at the end");
   c.checkpoint_keep = k.integer("keep", 3, {1, kMany}, "newest checkpoints that are kept");
@@ -40,6 +42,14 @@ void read_intervals(const Node& n, TrainConfig& c) {
   const Node g = n.map("guard", "what to do when training goes wrong");
   g.choice("non_finite", {"stop"}, "stop", "a non-finite loss or gradient stops the run before anything is changed");
   c.skip_zscore = g.number_or_none("skip_zscore", {}, {0, 1e6, true}, "skip the update when the loss or gradient norm is this many deviations above its recent mean").value_or(0);
+}
+
+int read_threads(const Node& n) {
+  const std::string s = n.text("threads", std::string("auto"), "worker threads: a number, or auto = the cores this process may use");
+  if (s == "auto") return 0;
+  const bool digits = !s.empty() && s.size() < 5 && s.find_first_not_of("0123456789") == std::string::npos;
+  if (!digits || std::stoi(s) < 1) n.error("threads", fmt::format("'{}' is neither auto nor a number from 1 to 9999", s));
+  return digits ? std::stoi(s) : 0;
 }
 
 TrainConfig read_train(const Node& root, const ModelConfig& model) {
@@ -55,8 +65,7 @@ TrainConfig read_train(const Node& root, const ModelConfig& model) {
   if (c.sequence > model.context) n.error("sequence", fmt::format("train.sequence = {} exceeds model.context = {}", c.sequence, model.context));
   c.log_every = n.integer("log_every", 1, {1, kMany}, "steps between log lines");
   read_intervals(n, c);
-  if (n.has("threads") && n.text("threads", std::string("auto"), "") != "auto") c.threads = int(n.integer("threads", 1, {1, 4096}, "worker threads"));
-  else n.text("threads", std::string("auto"), "worker threads; auto = the cores this process may use");
+  c.threads = read_threads(n);
   n.choice("device", {"cpu"}, "cpu", "where the model lives");
   return c;
 }

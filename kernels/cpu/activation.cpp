@@ -2,6 +2,9 @@
 
 #include <cmath>
 
+#include "kernels/cpu/isa/rows.h"
+#include "kernels/cpu/ranges.h"
+
 namespace wyvern::cpu {
 namespace {
 
@@ -27,8 +30,11 @@ void gelu_forward(Stream&, const GeluForward& a) {
   with_float(a.x.dtype, [&]<class T>(T) {
     T* y = as<T>(a.y);
     const T* x = as<T>(a.x);
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < n; i++) y[i] = T(gelu(acc_t<T>(x[i]), a.form));
+    for_ranges(n, [&](int64_t b, int64_t e) {
+      if constexpr (!kIsDouble<T>)
+        if (a.form == Gelu::tanh) return isa::rows<T>().gelu_forward(y + b, x + b, e - b);
+      for (int64_t i = b; i < e; i++) y[i] = T(gelu(acc_t<T>(x[i]), a.form));
+    });
   });
 }
 
@@ -37,8 +43,11 @@ void gelu_backward(Stream&, const GeluBackward& a) {
   with_float(a.x.dtype, [&]<class T>(T) {
     T* dx = as<T>(a.dx);
     const T *dy = as<T>(a.dy), *x = as<T>(a.x);
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < n; i++) dx[i] = T(acc_t<T>(dy[i]) * gelu_slope(acc_t<T>(x[i]), a.form));
+    for_ranges(n, [&](int64_t b, int64_t e) {
+      if constexpr (!kIsDouble<T>)
+        if (a.form == Gelu::tanh) return isa::rows<T>().gelu_backward(dx + b, dy + b, x + b, e - b);
+      for (int64_t i = b; i < e; i++) dx[i] = T(acc_t<T>(dy[i]) * gelu_slope(acc_t<T>(x[i]), a.form));
+    });
   });
 }
 
@@ -49,11 +58,16 @@ void swiglu_forward(Stream&, const SwigluForward& a) {
     T* y = as<T>(a.y);
     const T* x = as<T>(a.x);
 #pragma omp parallel for schedule(static)
-    for (int64_t n = 0; n < N; n++)
+    for (int64_t n = 0; n < N; n++) {
+      if constexpr (!kIsDouble<T>) {
+        isa::rows<T>().swiglu_forward(y + n * F, x + n * 2 * F, F);
+        continue;
+      }
       for (int64_t i = 0; i < F; i++) {
         const A g = A(x[n * 2 * F + i]), u = A(x[n * 2 * F + F + i]);
         y[n * F + i] = T(u * g / (1 + std::exp(-g)));
       }
+    }
   });
 }
 
@@ -64,12 +78,17 @@ void swiglu_backward(Stream&, const SwigluBackward& a) {
     T* dx = as<T>(a.dx);
     const T *dy = as<T>(a.dy), *x = as<T>(a.x);
 #pragma omp parallel for schedule(static)
-    for (int64_t n = 0; n < N; n++)
+    for (int64_t n = 0; n < N; n++) {
+      if constexpr (!kIsDouble<T>) {
+        isa::rows<T>().swiglu_backward(dx + n * 2 * F, dy + n * F, x + n * 2 * F, F);
+        continue;
+      }
       for (int64_t i = 0; i < F; i++) {
         const A g = A(x[n * 2 * F + i]), u = A(x[n * 2 * F + F + i]), d = A(dy[n * F + i]), sigma = 1 / (1 + std::exp(-g));
         dx[n * 2 * F + i] = T(d * u * sigma * (1 + g * (1 - sigma)));
         dx[n * 2 * F + F + i] = T(d * g * sigma);
       }
+    }
   });
 }
 

@@ -4,6 +4,9 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/cpu/isa/rows.h"
+#include "kernels/cpu/ranges.h"
+
 namespace wyvern::cpu {
 
 void cross_entropy_stats(Stream&, const CrossEntropyStats& a) {
@@ -18,11 +21,16 @@ void cross_entropy_stats(Stream&, const CrossEntropyStats& a) {
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < n; i++) {
       T* z = logits + i * V;
-      if (cap > 0)
-        for (int64_t v = 0; v < live; v++) z[v] = T(cap * std::tanh(A(z[v]) / cap));
       A top = -std::numeric_limits<A>::infinity(), total = 0;
-      for (int64_t v = 0; v < live; v++) top = std::max(top, A(z[v]));
-      for (int64_t v = 0; v < live; v++) total += std::exp(A(z[v]) - top);     // a NaN logit makes this NaN
+      if constexpr (kIsDouble<T>) {
+        if (cap > 0)
+          for (int64_t v = 0; v < live; v++) z[v] = cap * std::tanh(z[v] / cap);
+        for (int64_t v = 0; v < live; v++) top = std::max(top, z[v]);
+        for (int64_t v = 0; v < live; v++) total += std::exp(z[v] - top);     // a NaN logit makes this NaN
+      } else {
+        if (cap > 0) isa::rows<T>().softcap(z, live, cap);
+        isa::rows<T>().softmax_stats(&top, &total, z, live);
+      }
       const int64_t t = targets[i] - a.first_column;
       stats[i * 3] = top;
       stats[i * 3 + 1] = total;
@@ -33,6 +41,7 @@ void cross_entropy_stats(Stream&, const CrossEntropyStats& a) {
 
 void cross_entropy_gradient(Stream&, const CrossEntropyGradient& a) {
   const int64_t n = a.logits.dim[0], V = a.logits.dim[1], ranks = a.all_stats.dim[0] / n;
+  const int64_t live = std::max<int64_t>(0, std::min(V, a.vocab - a.first_column));
   const int32_t* targets = as<int32_t>(a.targets);
   with_float(a.logits.dtype, [&]<class T>(T) {
     using A = acc_t<T>;
@@ -54,16 +63,15 @@ void cross_entropy_gradient(Stream&, const CrossEntropyGradient& a) {
       token_loss[i] = counts ? lse - target : A(0);
       if (!a.write_gradient) continue;
       T* z = logits + i * V;
-      for (int64_t v = 0; v < V; v++) {
-        const int64_t id = v + a.first_column;
-        A d = 0;
-        if (counts && id < a.vocab) {
-          const A l = A(z[v]);
-          d = (std::exp(l - lse) - A(id == targets[i])) * scale;
-          if (cap > 0) d *= 1 - (l / cap) * (l / cap);
+      const int64_t here = counts ? live : 0, t = targets[i] - a.first_column;
+      if constexpr (kIsDouble<T>)
+        for (int64_t v = 0; v < here; v++) {
+          double d = (std::exp(z[v] - lse) - double(v == t)) * scale;
+          if (cap > 0) d *= 1 - (z[v] / cap) * (z[v] / cap);
+          z[v] = d;
         }
-        z[v] = T(d);
-      }
+      else isa::rows<T>().softmax_gradient(z, here, top, total, t >= 0 && t < live ? t : -1, scale, cap);
+      for (int64_t v = here; v < V; v++) z[v] = T(A(0));
     }
   });
 }

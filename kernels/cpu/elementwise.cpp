@@ -3,6 +3,8 @@
 #include <cstring>
 
 #include "kernels/base/philox.h"
+#include "kernels/cpu/isa/rows.h"
+#include "kernels/cpu/ranges.h"
 
 namespace wyvern::cpu {
 
@@ -19,8 +21,11 @@ void add(Stream&, const Add& a) {
   with_float(a.y.dtype, [&]<class T>(T) {
     T* y = as<T>(a.y);
     const T *x = as<T>(a.a), *z = as<T>(a.b);
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < n; i++) y[i] = T(acc_t<T>(x[i]) + acc_t<T>(z[i]));
+    for_ranges(n, [&](int64_t b, int64_t e) {
+      if constexpr (kIsDouble<T>)
+        for (int64_t i = b; i < e; i++) y[i] = x[i] + z[i];
+      else isa::rows<T>().add(y + b, x + b, z + b, e - b);
+    });
   });
 }
 
@@ -30,11 +35,12 @@ void cast(Stream&, const Cast& a) {
     with_float(a.x.dtype, [&]<class X>(X) {
       Y* y = as<Y>(a.y);
       const X* x = as<X>(a.x);
-#pragma omp parallel for schedule(static)
-      for (int64_t i = 0; i < n; i++) {
-        if constexpr (std::is_same_v<Y, bf16>) y[i] = bf16(float(x[i]));
-        else y[i] = Y(acc_t<X>(x[i]));
-      }
+      for_ranges(n, [&](int64_t b, int64_t e) {
+        if constexpr (std::is_same_v<X, float> && !kIsDouble<Y>) isa::rows<Y>().narrow(y + b, x + b, e - b);
+        else if constexpr (std::is_same_v<Y, float> && !kIsDouble<X>) isa::rows<X>().widen(y + b, x + b, e - b);
+        else if constexpr (std::is_same_v<Y, X>) std::memcpy(y + b, x + b, size_t(e - b) * sizeof(Y));
+        else for (int64_t i = b; i < e; i++) y[i] = Y(acc_t<Y>(acc_t<X>(x[i])));
+      });
     });
   });
 }
@@ -59,6 +65,10 @@ void dropout(Stream&, const Dropout& a) {
 #pragma omp parallel for schedule(static)
     for (int64_t n = 0; n < N; n++) {
       const auto sequence = uint32_t(a.first_sequence + n / a.T), t = uint32_t(n % a.T);
+      if constexpr (!kIsDouble<T>) {
+        isa::rows<T>().dropout(y + n * C, x + n * C, C, {.key = a.key, .sequence = sequence, .t = t, .threshold = threshold, .keep = keep});
+        continue;
+      }
       for (int64_t c = 0; c < C; c += 4) {
         const auto words = philox(a.key, sequence, t, uint32_t(c / 4), 0);
         for (int64_t j = c; j < C && j < c + 4; j++)

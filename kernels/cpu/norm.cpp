@@ -3,6 +3,9 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/cpu/isa/rows.h"
+#include "kernels/cpu/ranges.h"
+
 namespace wyvern::cpu {
 namespace {
 
@@ -13,6 +16,9 @@ template <class A> struct Affine {       // a parameter as acc_t, whatever it is
   }
 };
 
+// What rows.h takes for an absent parameter.
+template <class A> const A* pointer(const Tensor& t, const Affine<A>& value) { return t ? value.value.data() : nullptr; }
+
 template <class T> void forward(const NormForward& a) {
   using A = acc_t<T>;
   const int64_t N = a.x.dim[0], W = a.x.dim[1], Wo = a.out.dim[1], D = a.D, G = a.groups;
@@ -22,6 +28,14 @@ template <class T> void forward(const NormForward& a) {
   A* mean = a.mean ? as<A>(a.mean) : nullptr;
 #pragma omp parallel for schedule(static)
   for (int64_t n = 0; n < N; n++) {
+    if constexpr (!kIsDouble<T>) {
+      for (int64_t g = 0; g < G; g++) {
+        const int64_t at = n * W + a.offset + g * D;
+        isa::rows<T>().norm_forward(out + n * Wo + a.offset + g * D, rstd + n * G + g, mean ? mean + n * G + g : nullptr, x + at, a.a ? as<T>(a.a) + at : nullptr,
+                                    a.a ? as<T>(a.b_add) + at : nullptr, pointer(a.w, w), pointer(a.b, b), D, float(a.eps));
+      }
+      continue;
+    }
     if (a.a)
       for (int64_t i = 0; i < W; i++) x[n * W + i] = T(A(as<T>(a.a)[n * W + i]) + A(as<T>(a.b_add)[n * W + i]));
     for (int64_t g = 0; g < G; g++) {
@@ -60,6 +74,10 @@ template <class T> void backward(const NormBackward& a) {
       for (int64_t g = 0; g < G; g++) {
         const int64_t at = n * W + a.offset + g * D, from = n * Wo + a.offset + g * D;
         const A r = rstd[n * G + g], m = mean ? mean[n * G + g] : A(0);
+        if constexpr (!kIsDouble<T>) {
+          isa::rows<T>().norm_backward(dx + at, dw, db, dout + from, x + at, r, mean ? &m : nullptr, pointer(a.w, w), D, a.add_dx);
+          continue;
+        }
         A dot = 0, sum = 0;
         for (int64_t i = 0; i < D; i++) {
           const A d = A(dout[from + i]), xhat = (A(x[at + i]) - m) * r, dn = d * w.value[size_t(i)];
