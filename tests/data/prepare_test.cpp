@@ -149,6 +149,21 @@ TEST(Prepare, LongDataFillSeveralShards) {
   EXPECT_EQ(written(), before);
 }
 
+// A document that starts exactly where a shard ends belongs to the next one.
+TEST(Prepare, DocumentsOfExactlyOneShard) {
+  TempFolder folder;
+  const std::string in = folder.write("in.jsonl", "{\"text\": \"0123456789\"}\n{\"text\": \"abcdefghij\"}\n");
+  PrepareOptions options{{in}, folder / "out", "bytes", 0.0};
+  options.shard_tokens = 10;
+  prepare(options);
+  const TokenStore store = TokenStore::open(folder / "out/train_*.bin");
+  ASSERT_EQ(store.shards().size(), 2u);
+  for (const ShardInfo& shard : store.shards()) {
+    EXPECT_EQ(shard.documents, 1);
+    EXPECT_EQ(shard.text_bytes, 10);
+  }
+}
+
 TEST(Prepare, OldShardsAreNotMixedIn) {
   TempFolder folder;
   const std::string in = folder.write("in.txt", lines(100, "x"));

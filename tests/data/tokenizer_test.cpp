@@ -234,7 +234,7 @@ TEST(Tokenizer, WhiteSpaceIsUnicodes) {
     for (std::string_view piece; pass.next(&piece);) pieces.emplace_back(piece);
     return pieces;
   };
-  EXPECT_EQ(split(" \u180e"), (std::vector<std::string>{" \u180e"}));
+  EXPECT_EQ(split(" \u180ex"), (std::vector<std::string>{" \u180e", "x"}));
   EXPECT_EQ(split("\u3000\u3000x"), (std::vector<std::string>{"\u3000", "\u3000", "x"}));
   EXPECT_EQ(split("x\u0085\u2028 y"), (std::vector<std::string>{"x", "\u0085\u2028", " y"}));
 }
