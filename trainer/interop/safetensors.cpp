@@ -70,7 +70,8 @@ Entry read_entry(const std::string& path, const std::string& name, const json& i
   e.begin = range[0];
   e.end = range[1];
   const int64_t expected = byte_count(e.tensor);
-  if (expected < 0 || uint64_t(expected) != e.end - e.begin)
+  if (expected < 0) fail(kCorrupt, "{}: the bytes of {} {} do not fit 63 bits", what, e.tensor.dtype, to_string(e.tensor.shape));
+  if (uint64_t(expected) != e.end - e.begin)
     fail(kCorrupt, "{}: {} {} takes {} bytes, but data_offsets [{}, {}) hold {}", what, e.tensor.dtype, to_string(e.tensor.shape), expected,
          e.begin, e.end, e.end - e.begin);
   return e;
