@@ -14,18 +14,22 @@ namespace {
 
 using nlohmann::json;
 
-const json kGpt2 = json::parse(R"({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 50257, "n_positions": 1024, "n_ctx": 1024,
+const json kGpt2 =
+    json::parse(R"({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 50257, "n_positions": 1024, "n_ctx": 1024,
   "n_embd": 768, "n_layer": 12, "n_head": 12, "activation_function": "gelu_new", "attn_pdrop": 0.1, "embd_pdrop": 0.2, "resid_pdrop": 0.3,
   "initializer_range": 0.02, "layer_norm_epsilon": 1e-05, "bos_token_id": 50256, "eos_token_id": 50256, "summary_type": "cls_index",
   "task_specific_params": {"text-generation": {"do_sample": true}}})");
-const json kLlama = json::parse(R"({"model_type": "llama", "vocab_size": 1000, "max_position_embeddings": 128, "hidden_size": 64, "intermediate_size": 96,
+const json kLlama =
+    json::parse(R"({"model_type": "llama", "vocab_size": 1000, "max_position_embeddings": 128, "hidden_size": 64, "intermediate_size": 96,
   "num_hidden_layers": 6, "num_attention_heads": 4, "rms_norm_eps": 1e-05, "rope_theta": 500000.0, "torch_dtype": "bfloat16"})");
 
 json patched(json base, const json& patch) {
   base.merge_patch(patch);      // a null removes the key
   return base;
 }
-json family(const char* type, const json& patch = json::object()) { return patched(patched(kLlama, {{"model_type", type}, {"num_key_value_heads", 2}}), patch); }
+json family(const char* type, const json& patch = json::object()) {
+  return patched(patched(kLlama, {{"model_type", type}, {"num_key_value_heads", 2}}), patch);
+}
 
 class HfConfigTest : public testing::Test {
  protected:
@@ -135,19 +139,22 @@ TEST_F(HfConfigTest, BrokenJsonIsRefused) {
 TEST_F(HfConfigTest, WindowsPerLayer) {
   using Windows = std::vector<int64_t>;
   const auto qwen = [](const json& patch) { return family("qwen2", patch); };
-  const std::vector<std::string> mixed = {"full_attention", "full_attention", "sliding_attention", "full_attention", "sliding_attention", "sliding_attention"};
+  const std::vector<std::string> mixed = {"full_attention", "full_attention",    "sliding_attention",
+                                          "full_attention", "sliding_attention", "sliding_attention"};
   EXPECT_EQ(read(family("mistral", {{"sliding_window", 11}})).windows, Windows(6, 11));
   json none = family("mistral");
   none["sliding_window"] = nullptr;
   EXPECT_EQ(read(none).windows, Windows(6, 0));
-  EXPECT_EQ(read(qwen({{"sliding_window", 9}})).windows, Windows(6, 0));                                                         // not in use
-  EXPECT_EQ(read(qwen({{"sliding_window", 9}, {"use_sliding_window", true}})).windows, Windows(6, 0));                           // from layer 28 on
-  EXPECT_EQ(read(qwen({{"sliding_window", 9}, {"use_sliding_window", true}, {"max_window_layers", 4}})).windows, (Windows{0, 0, 0, 0, 9, 9}));
+  EXPECT_EQ(read(qwen({{"sliding_window", 9}})).windows, Windows(6, 0));                                // not in use
+  EXPECT_EQ(read(qwen({{"sliding_window", 9}, {"use_sliding_window", true}})).windows, Windows(6, 0));  // from layer 28 on
+  EXPECT_EQ(read(qwen({{"sliding_window", 9}, {"use_sliding_window", true}, {"max_window_layers", 4}})).windows,
+            (Windows{0, 0, 0, 0, 9, 9}));
   const json by_type = qwen({{"sliding_window", 9}, {"use_sliding_window", true}, {"max_window_layers", 4}, {"layer_types", mixed}});
   EXPECT_EQ(read(by_type).windows, (Windows{0, 0, 9, 0, 9, 9}));
   const HfModel m = build(by_type);
   ASSERT_EQ(m.config.layers.size(), 6u);
-  for (size_t l = 0; l < 6; l++) EXPECT_EQ(m.config.layers[l].attention.integer_or_none("window", {}, {}, "").value_or(0), (Windows{0, 0, 9, 0, 9, 9}[l])) << l;
+  for (size_t l = 0; l < 6; l++)
+    EXPECT_EQ(m.config.layers[l].attention.integer_or_none("window", {}, {}, "").value_or(0), (Windows{0, 0, 9, 0, 9, 9}[l])) << l;
 
   refused(qwen({{"layer_types", mixed}}), {"layer_types", "no window"});
   refused(qwen({{"layer_types", {"full_attention"}}}), {"layer_types", "1 entries", "6"});
@@ -159,20 +166,28 @@ TEST_F(HfConfigTest, RopeRules) {
   const auto rope = [&](const json& scaling) { return *read(hub(scaling)).rope; };
   EXPECT_EQ(rope({{"rope_type", "default"}}).scaling, RopeConfig::none);
   EXPECT_EQ(rope({{"type", "linear"}, {"factor", 2.5}}).factor, 2.5);
-  const RopeConfig yarn = rope({{"rope_type", "yarn"}, {"factor", 4}, {"original_max_position_embeddings", 32}, {"beta_fast", 16}, {"beta_slow", 0}, {"truncate", false}});
+  const RopeConfig yarn = rope({{"rope_type", "yarn"},
+                                {"factor", 4},
+                                {"original_max_position_embeddings", 32},
+                                {"beta_fast", 16},
+                                {"beta_slow", 0},
+                                {"truncate", false}});
   EXPECT_EQ(yarn.beta_fast, 16);
   EXPECT_EQ(yarn.beta_slow, 1);                  // transformers takes 0 for "not given"
   EXPECT_FALSE(yarn.truncate);
   EXPECT_EQ(yarn.original_context, 32);
   EXPECT_DOUBLE_EQ(rope_magnitude(yarn), 0.1 * std::log(4.0) + 1);
-  EXPECT_EQ(rope({{"rope_type", "yarn"}, {"factor", 4}}).original_context, 128);                                   // max_position_embeddings
+  EXPECT_EQ(rope({{"rope_type", "yarn"}, {"factor", 4}}).original_context, 128);  // max_position_embeddings
   EXPECT_EQ(rope({{"rope_type", "yarn"}, {"original_max_position_embeddings", 16}}).factor, 8);                    // 128 / 16
-  EXPECT_EQ(rope_magnitude(rope({{"rope_type", "yarn"}, {"factor", 4}, {"attention_factor", 1.25}, {"mscale", 2}, {"mscale_all_dim", 3}})), 1.25);
+  EXPECT_EQ(rope_magnitude(rope({{"rope_type", "yarn"}, {"factor", 4}, {"attention_factor", 1.25}, {"mscale", 2}, {"mscale_all_dim", 3}})),
+            1.25);
   EXPECT_DOUBLE_EQ(rope_magnitude(rope({{"rope_type", "yarn"}, {"factor", 40}, {"mscale", 0.707}, {"mscale_all_dim", 1.0}})),
                    (0.0707 * std::log(40.0) + 1) / (0.1 * std::log(40.0) + 1));
-  EXPECT_DOUBLE_EQ(rope_magnitude(rope({{"rope_type", "yarn"}, {"factor", 40}, {"mscale", 0.707}, {"mscale_all_dim", 0}})), 0.1 * std::log(40.0) + 1);
+  EXPECT_DOUBLE_EQ(rope_magnitude(rope({{"rope_type", "yarn"}, {"factor", 40}, {"mscale", 0.707}, {"mscale_all_dim", 0}})),
+                   0.1 * std::log(40.0) + 1);
   // What the YAML says is what the model reads.
-  const auto through_yaml = read_rope(build(hub({{"rope_type", "yarn"}, {"factor", 4}, {"attention_factor", 1.25}, {"truncate", false}})).config.layers[0].attention);
+  const auto through_yaml = read_rope(
+      build(hub({{"rope_type", "yarn"}, {"factor", 4}, {"attention_factor", 1.25}, {"truncate", false}})).config.layers[0].attention);
   EXPECT_EQ(through_yaml->magnitude, 1.25);
   EXPECT_FALSE(through_yaml->truncate);
   EXPECT_EQ(through_yaml->base, 500000);
@@ -183,12 +198,14 @@ TEST_F(HfConfigTest, RopeRules) {
   refused(hub({{"type", "linear"}}), {"rope_scaling.factor", "is needed"});
   refused(hub({{"type", "linear"}, {"factor", 0.5}}), {"rope_scaling.factor = 0.5"});
   refused(hub({{"type", "linear"}, {"factor", 2}, {"mrope_section", {1, 2}}}), {"rope_scaling.mrope_section = [1,2]"});
-  refused(hub({{"rope_type", "llama3"}, {"factor", 8}, {"low_freq_factor", 1}, {"high_freq_factor", 4}}), {"rope_scaling.original_max_position_embeddings"});
+  refused(hub({{"rope_type", "llama3"}, {"factor", 8}, {"low_freq_factor", 1}, {"high_freq_factor", 4}}),
+          {"rope_scaling.original_max_position_embeddings"});
   refused(hub("linear"), {"rope_scaling", "JSON object"});
   const json v5 = {{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 10000.0}}}};
   refused(patched(kLlama, v5), {"rope_theta = 500000.0", "contradicts", "10000"});
   refused(patched(hub({{"type", "linear"}, {"factor", 2}}), v5), {"rope_scaling", "rope_parameters is given too"});
-  refused(patched(kLlama, {{"rope_theta", nullptr}, {"rope_parameters", {{"full_attention", {{"rope_type", "default"}}}}}}), {"rope_parameters.full_attention"});
+  refused(patched(kLlama, {{"rope_theta", nullptr}, {"rope_parameters", {{"full_attention", {{"rope_type", "default"}}}}}}),
+          {"rope_parameters.full_attention"});
   EXPECT_EQ(read(patched(patched(kLlama, {{"rope_theta", nullptr}}), v5)).rope->base, 10000);
 }
 
@@ -228,9 +245,12 @@ struct Expected {
 };
 TEST(HfConfigNumbers, OfGoldenFoldersAreRead) {
   const Expected table[] = {
-      {"hf-gpt2", 112, 64, 32, 3, 4, 4, 8, 128, 0, 1e-5, 0, true},          {"hf-gpt2-hub", 97, 50, 40, 2, 5, 5, 8, 96, 0, 1e-5, 0, true},
-      {"hf-llama", 112, 128, 32, 2, 4, 2, 8, 72, 0, 1e-4, 1e4, false},      {"hf-llama-bf16-sharded", 101, 128, 32, 2, 4, 2, 12, 72, 0, 1e-6, 1e4, false},
-      {"hf-mistral", 112, 128, 32, 2, 4, 2, 8, 72, 11, 1e-6, 1e4, false},   {"hf-qwen2", 112, 128, 32, 2, 4, 2, 8, 72, 0, 1e-4, 1e4, false},
+      {"hf-gpt2", 112, 64, 32, 3, 4, 4, 8, 128, 0, 1e-5, 0, true},
+      {"hf-gpt2-hub", 97, 50, 40, 2, 5, 5, 8, 96, 0, 1e-5, 0, true},
+      {"hf-llama", 112, 128, 32, 2, 4, 2, 8, 72, 0, 1e-4, 1e4, false},
+      {"hf-llama-bf16-sharded", 101, 128, 32, 2, 4, 2, 12, 72, 0, 1e-6, 1e4, false},
+      {"hf-mistral", 112, 128, 32, 2, 4, 2, 8, 72, 11, 1e-6, 1e4, false},
+      {"hf-qwen2", 112, 128, 32, 2, 4, 2, 8, 72, 0, 1e-4, 1e4, false},
       {"hf-qwen3", 112, 128, 32, 2, 4, 2, 12, 72, 0, 1e-6, 1e6, true},
   };
   if (!std::filesystem::exists(hf_golden(""))) GTEST_SKIP() << "no " << hf_golden("");

@@ -9,8 +9,9 @@
 
 namespace wyvern {
 
-inline const char* const kHfCases[] = {"hf-gpt2", "hf-gpt2-hub", "hf-llama", "hf-llama-bf16-sharded", "hf-llama-rope-llama3", "hf-llama-rope-linear",
-                                       "hf-llama-rope-yarn", "hf-mistral", "hf-qwen2", "hf-qwen3"};
+inline const char* const kHfCases[] = {
+    "hf-gpt2",    "hf-gpt2-hub", "hf-llama", "hf-llama-bf16-sharded", "hf-llama-rope-llama3", "hf-llama-rope-linear", "hf-llama-rope-yarn",
+    "hf-mistral", "hf-qwen2",    "hf-qwen3"};
 inline std::string hf_golden(const std::string& name) { return std::string(WYVERN_SHARED) + "/golden/" + name; }
 
 // One rank of a tensor-parallel axis whose collectives nobody calls.

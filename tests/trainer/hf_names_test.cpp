@@ -19,11 +19,22 @@ constexpr int64_t kBytes = int64_t(1) << 23;      // holds every golden model, F
 
 // A GPT-2 of one layer, width 4, 2 heads, inner width 6, 5 tokens, 3 positions; element k of the whole file is k + 1.
 struct TinyGpt2 {
-  std::map<std::string, Shape> shapes = {
-      {"wte.weight", {5, 4}}, {"wpe.weight", {3, 4}}, {"h.0.ln_1.weight", {4}}, {"h.0.ln_1.bias", {4}}, {"h.0.attn.c_attn.weight", {4, 12}},
-      {"h.0.attn.c_attn.bias", {12}}, {"h.0.attn.c_proj.weight", {4, 4}}, {"h.0.attn.c_proj.bias", {4}}, {"h.0.ln_2.weight", {4}}, {"h.0.ln_2.bias", {4}},
-      {"h.0.mlp.c_fc.weight", {4, 6}}, {"h.0.mlp.c_fc.bias", {6}}, {"h.0.mlp.c_proj.weight", {6, 4}}, {"h.0.mlp.c_proj.bias", {4}},
-      {"ln_f.weight", {4}}, {"ln_f.bias", {4}}};
+  std::map<std::string, Shape> shapes = {{"wte.weight", {5, 4}},
+                                         {"wpe.weight", {3, 4}},
+                                         {"h.0.ln_1.weight", {4}},
+                                         {"h.0.ln_1.bias", {4}},
+                                         {"h.0.attn.c_attn.weight", {4, 12}},
+                                         {"h.0.attn.c_attn.bias", {12}},
+                                         {"h.0.attn.c_proj.weight", {4, 4}},
+                                         {"h.0.attn.c_proj.bias", {4}},
+                                         {"h.0.ln_2.weight", {4}},
+                                         {"h.0.ln_2.bias", {4}},
+                                         {"h.0.mlp.c_fc.weight", {4, 6}},
+                                         {"h.0.mlp.c_fc.bias", {6}},
+                                         {"h.0.mlp.c_proj.weight", {6, 4}},
+                                         {"h.0.mlp.c_proj.bias", {4}},
+                                         {"ln_f.weight", {4}},
+                                         {"ln_f.bias", {4}}};
   std::map<std::string, std::vector<double>> values;
   std::string config = R"({"model_type": "gpt2", "vocab_size": 5, "n_positions": 3, "n_embd": 4, "n_layer": 1, "n_head": 2, "n_inner": 6})";
 
@@ -93,11 +104,17 @@ TEST_F(HfNames, MatricesAreTransposedAndPaddingIsZero) {
   const float* down = as<float>(m.params.at("layers.0.ffn.down.weight").value);     // (4, 6) from (6, 4)
   for (size_t r = 0; r < 4; r++)
     for (size_t c = 0; c < 6; c++) EXPECT_EQ(down[r * 6 + c], tiny.values["h.0.mlp.c_proj.weight"][c * 4 + r]);
-  const std::pair<const char*, const char*> vectors[] = {
-      {"h.0.ln_1.weight", "layers.0.attn.norm.weight"}, {"h.0.ln_1.bias", "layers.0.attn.norm.bias"}, {"h.0.ln_2.weight", "layers.0.ffn.norm.weight"},
-      {"h.0.ln_2.bias", "layers.0.ffn.norm.bias"}, {"h.0.attn.c_attn.bias", "layers.0.attn.qkv.bias"}, {"h.0.attn.c_proj.bias", "layers.0.attn.o.bias"},
-      {"h.0.mlp.c_fc.bias", "layers.0.ffn.up.bias"}, {"h.0.mlp.c_proj.bias", "layers.0.ffn.down.bias"}, {"ln_f.weight", "final.norm.weight"},
-      {"ln_f.bias", "final.norm.bias"}, {"wpe.weight", "embed.positions.weight"}};
+  const std::pair<const char*, const char*> vectors[] = {{"h.0.ln_1.weight", "layers.0.attn.norm.weight"},
+                                                         {"h.0.ln_1.bias", "layers.0.attn.norm.bias"},
+                                                         {"h.0.ln_2.weight", "layers.0.ffn.norm.weight"},
+                                                         {"h.0.ln_2.bias", "layers.0.ffn.norm.bias"},
+                                                         {"h.0.attn.c_attn.bias", "layers.0.attn.qkv.bias"},
+                                                         {"h.0.attn.c_proj.bias", "layers.0.attn.o.bias"},
+                                                         {"h.0.mlp.c_fc.bias", "layers.0.ffn.up.bias"},
+                                                         {"h.0.mlp.c_proj.bias", "layers.0.ffn.down.bias"},
+                                                         {"ln_f.weight", "final.norm.weight"},
+                                                         {"ln_f.bias", "final.norm.bias"},
+                                                         {"wpe.weight", "embed.positions.weight"}};
   for (const auto& [hf, own] : vectors) {
     const float* x = as<float>(m.params.at(own).value);
     EXPECT_EQ(std::vector<double>(x, x + m.params.at(own).value.numel()), tiny.values[hf]) << hf;
@@ -110,7 +127,8 @@ TEST_F(HfNames, MatricesAreTransposedAndPaddingIsZero) {
 
 // A round trip would not notice two tensors that changed places: this names the places.
 TEST_F(HfNames, LlamaPiecesAreFusedInOrder) {
-  folder.write("llama/config.json", R"({"model_type": "llama", "vocab_size": 5, "max_position_embeddings": 8, "hidden_size": 4, "intermediate_size": 7,
+  folder.write("llama/config.json",
+               R"({"model_type": "llama", "vocab_size": 5, "max_position_embeddings": 8, "hidden_size": 4, "intermediate_size": 7,
     "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6, "attention_bias": true, "mlp_bias": true})");
   write_safetensors(folder / "llama/model.safetensors", {});
   std::string text;
@@ -164,12 +182,15 @@ TEST_F(HfNames, EverythingThatIsWrongIsListedAtOnce) {
   tiny.shapes.erase("h.0.ln_2.bias");
   tiny.add("h.0.mlp.c_fc.weight", {6, 4}, std::vector<double>(24, 1));
   tiny.add("h.0.attn.c_attn.q.weight", {2}, {1, 2});
-  refused({"3 places", "h.0.ln_2.bias is missing", "h.0.mlp.c_fc.weight is (6, 4), expected (4, 6)", "h.0.attn.c_attn.q.weight F64 (2) is unexpected", "tiny"});
+  refused({"3 places", "h.0.ln_2.bias is missing", "h.0.mlp.c_fc.weight is (6, 4), expected (4, 6)",
+           "h.0.attn.c_attn.q.weight F64 (2) is unexpected", "tiny"});
 }
 
 TEST_F(HfNames, AnotherModelIsNotFilled) {
-  HfModel deeper(yaml + "    - times: 1\n      pattern:\n        - {attention: {kind: gqa, heads: 2}, ffn: {kind: swiglu, hidden: 8}}\n", kBytes);
-  expect_error(kCorrupt, {"layers.1.attn.qkv.weight has 12 rows", "fills 0"}, [&] { load_hf_values(path(), deeper.params, deeper.stream); });
+  HfModel deeper(yaml + "    - times: 1\n      pattern:\n        - {attention: {kind: gqa, heads: 2}, ffn: {kind: swiglu, hidden: 8}}\n",
+                 kBytes);
+  expect_error(kCorrupt, {"layers.1.attn.qkv.weight has 12 rows", "fills 0"},
+               [&] { load_hf_values(path(), deeper.params, deeper.stream); });
   expect_error(kCorrupt, {"layers.1.attn.qkv.weight"}, [&] { views(path(), deeper); });
   std::string text = yaml;
   text.replace(text.find("vocab_size: 5"), 13, "vocab_size: 6");

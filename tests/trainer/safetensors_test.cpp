@@ -12,7 +12,10 @@ namespace {
 
 std::string le64(uint64_t n) { return std::string(reinterpret_cast<const char*>(&n), sizeof n); }
 std::string file_of(const std::string& header, const std::string& buffer) { return le64(header.size()) + header + buffer; }
-template <class T> std::string_view bytes_of(const std::vector<T>& v) { return {reinterpret_cast<const char*>(v.data()), v.size() * sizeof(T)}; }
+template <class T>
+std::string_view bytes_of(const std::vector<T>& v) {
+  return {reinterpret_cast<const char*>(v.data()), v.size() * sizeof(T)};
+}
 
 const SafetensorsTensor& at(const SafetensorsFile& file, const std::string& name) {
   for (const SafetensorsTensor& t : file.tensors())
@@ -25,8 +28,9 @@ TEST(Safetensors, ReadsTheFormatAsDescribed) {
   TempFolder folder;
   const float f[] = {1.5f, -2.f, 3.25f};
   const std::string buffer = std::string(reinterpret_cast<const char*>(f), sizeof f) + std::string("\x80\x3f\x00\xc0", 4);
-  const std::string header = R"({"__metadata__":{"format":"pt"},"b":{"dtype":"BF16","shape":[2],"data_offsets":[12,16]},)"
-                             R"("a":{"dtype":"F32","shape":[3,1],"data_offsets":[0,12]},"none":{"dtype":"I64","shape":[0,7],"data_offsets":[16,16]}} )";
+  const std::string header =
+      R"({"__metadata__":{"format":"pt"},"b":{"dtype":"BF16","shape":[2],"data_offsets":[12,16]},)"
+      R"("a":{"dtype":"F32","shape":[3,1],"data_offsets":[0,12]},"none":{"dtype":"I64","shape":[0,7],"data_offsets":[16,16]}} )";
   const SafetensorsFile file(folder.write("x.safetensors", file_of(header, buffer)));
   ASSERT_EQ(file.tensors().size(), 3u);
   EXPECT_EQ(file.tensors()[0].name, "a");
@@ -42,8 +46,11 @@ TEST(Safetensors, WrittenFilesReadBack) {
   const std::vector<float> f = {1.0f / 3};
   const std::vector<uint16_t> b = {0x3f80, 0xc000, 0x0001};
   const std::vector<int8_t> i = {-1, 2, 3};
-  write_safetensors(folder / "x.safetensors", {{"z", "I8", {3}, bytes_of(i)}, {"b", "BF16", {3, 1}, bytes_of(b)}, {"scalar", "F32", {}, bytes_of(f)},
-                                               {"d \"quoted\"", "F64", {3}, bytes_of(d)}, {"empty", "F32", {0, 4}, {}}});
+  write_safetensors(folder / "x.safetensors", {{"z", "I8", {3}, bytes_of(i)},
+                                               {"b", "BF16", {3, 1}, bytes_of(b)},
+                                               {"scalar", "F32", {}, bytes_of(f)},
+                                               {"d \"quoted\"", "F64", {3}, bytes_of(d)},
+                                               {"empty", "F32", {0, 4}, {}}});
   const SafetensorsFile file(folder / "x.safetensors");
   ASSERT_EQ(file.tensors().size(), 5u);
   EXPECT_EQ(values_of<double>(at(file, "d \"quoted\"")), d);
@@ -56,7 +63,9 @@ TEST(Safetensors, WrittenFilesReadBack) {
   const std::string text = slurp(folder / "x.safetensors");
   EXPECT_NE(text.find(R"("__metadata__":{"format":"pt"})"), std::string::npos);
   EXPECT_FALSE(std::filesystem::exists(folder / "x.safetensors.partial"));
-  expect_error(kRuntime, {"two tensors", "a"}, [&] { write_safetensors(folder / "y", {{"a", "F32", {1}, bytes_of(f)}, {"a", "F32", {1}, bytes_of(f)}}); });
+  expect_error(kRuntime, {"two tensors", "a"}, [&] {
+    write_safetensors(folder / "y", {{"a", "F32", {1}, bytes_of(f)}, {"a", "F32", {1}, bytes_of(f)}});
+  });
   expect_error(kRuntime, {"a", "(2)", "4 bytes"}, [&] { write_safetensors(folder / "y", {{"a", "F32", {2}, bytes_of(f)}}); });
 }
 
@@ -92,9 +101,11 @@ struct Broken {
 };
 
 TEST(Safetensors, BrokenFilesAreRefused) {
-  const auto two = [](const std::string& a, const std::string& b, size_t bytes = 8) {       // tensors a and b with these offsets, F32 of one element
-    return file_of(fmt::format(R"({{"a":{{"dtype":"F32","shape":[1],"data_offsets":{}}},"b":{{"dtype":"F32","shape":[1],"data_offsets":{}}}}})", a, b),
-                   std::string(bytes, '\0'));
+  const auto two = [](const std::string& a, const std::string& b,
+                      size_t bytes = 8) {  // tensors a and b with these offsets, F32 of one element
+    return file_of(
+        fmt::format(R"({{"a":{{"dtype":"F32","shape":[1],"data_offsets":{}}},"b":{{"dtype":"F32","shape":[1],"data_offsets":{}}}}})", a, b),
+        std::string(bytes, '\0'));
   };
   const auto one = [](const std::string& info) { return file_of("{\"a\":" + info + "}", std::string(4, '\0')); };
   const std::string good = R"({"dtype":"F32","shape":[1],"data_offsets":[0,4]})";
@@ -114,7 +125,9 @@ TEST(Safetensors, BrokenFilesAreRefused) {
       {"trailing bytes", two("[0,4]", "[4,8]", 9), {"1 bytes follow the last tensor"}},
       {"duplicate name", file_of("{\"a\":" + good + ",\"a\":" + good + "}", std::string(4, '\0')), {"\"a\" appears twice"}},
       {"duplicate field", one(R"({"dtype":"F32","shape":[1],"shape":[1],"data_offsets":[0,4]})"), {"\"shape\" appears twice"}},
-      {"wrong size for dtype", one(R"({"dtype":"F64","shape":[1],"data_offsets":[0,4]})"), {"\"a\"", "F64 (1) takes 8 bytes", "[0, 4) hold 4"}},
+      {"wrong size for dtype",
+       one(R"({"dtype":"F64","shape":[1],"data_offsets":[0,4]})"),
+       {"\"a\"", "F64 (1) takes 8 bytes", "[0, 4) hold 4"}},
       {"4 bytes modulo 2^64", one(R"({"dtype":"F32","shape":[3,3074457345618258603],"data_offsets":[0,4]})"), {"\"a\"", "63 bits"}},
       {"unknown dtype", one(R"({"dtype":"F31","shape":[1],"data_offsets":[0,4]})"), {"unknown dtype F31"}},
       {"dtype no string", one(R"({"dtype":32,"shape":[1],"data_offsets":[0,4]})"), {"dtype is 32"}},
@@ -146,8 +159,12 @@ class Shards : public testing::Test {
     for (const std::string& n : names) tensors.push_back({n, "F32", {1}, bytes_of(value)});
     write_safetensors(folder / file, tensors);
   }
-  void index(const std::string& weight_map) { folder.write("model.safetensors.index.json", R"({"metadata":{"total_size":12},"weight_map":)" + weight_map + "}"); }
-  void refused(int code, std::initializer_list<std::string> parts) { expect_error(code, parts, [&] { SafetensorsFolder f(folder / "."); }); }
+  void index(const std::string& weight_map) {
+    folder.write("model.safetensors.index.json", R"({"metadata":{"total_size":12},"weight_map":)" + weight_map + "}");
+  }
+  void refused(int code, std::initializer_list<std::string> parts) {
+    expect_error(code, parts, [&] { SafetensorsFolder f(folder / "."); });
+  }
   TempFolder folder;
   const std::vector<float> value = {7};
 };

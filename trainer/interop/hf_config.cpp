@@ -15,11 +15,11 @@ constexpr const char* kFamilies = "gpt2, llama, mistral, qwen2 and qwen3 are rea
 
 // Keys of any family that the logits and their gradients do not depend on.
 void skip_inert(HfKeys& keys) {
-  keys.inert({"_name_or_path", "architectures", "transformers_version", "torch_dtype", "dtype", "use_cache", "task_specific_params", "tokenizer_class",
-              "pretraining_tp", "output_attentions", "output_hidden_states", "return_dict", "gradient_checkpointing", "chunk_size_feed_forward",
-              "_attn_implementation", "_attn_implementation_autoset", "attn_implementation", "torchscript", "use_bfloat16", "id2label", "label2id",
-              "num_labels", "_num_labels", "problem_type", "finetuning_task", "transformers.js_config", "is_llama_config", "max_sequence_length",
-              "output_past", "predict_special_tokens", "n_special"});
+  keys.inert({"_name_or_path", "architectures", "transformers_version", "torch_dtype", "dtype", "use_cache", "task_specific_params",
+              "tokenizer_class", "pretraining_tp", "output_attentions", "output_hidden_states", "return_dict", "gradient_checkpointing",
+              "chunk_size_feed_forward", "_attn_implementation", "_attn_implementation_autoset", "attn_implementation", "torchscript",
+              "use_bfloat16", "id2label", "label2id", "num_labels", "_num_labels", "problem_type", "finetuning_task", "is_llama_config",
+              "transformers.js_config", "max_sequence_length", "output_past", "predict_special_tokens", "n_special"});
   keys.inert_matching("", "_token_id");
   keys.inert_matching("summary_", "");
 }
@@ -64,7 +64,8 @@ std::vector<int64_t> read_qwen_windows(HfKeys& keys, int64_t layers) {
     return windows;
   }
   const std::vector<std::string> types = keys.texts("layer_types");
-  if (int64_t(types.size()) != layers) keys.refuse("layer_types", fmt::format("{} entries for num_hidden_layers = {}", types.size(), layers));
+  if (int64_t(types.size()) != layers)
+    keys.refuse("layer_types", fmt::format("{} entries for num_hidden_layers = {}", types.size(), layers));
   for (size_t l = 0; l < types.size(); l++) {
     if (types[l] == "full_attention") continue;
     if (types[l] != "sliding_attention") keys.refuse("layer_types", "full_attention and sliding_attention are read");
@@ -131,20 +132,24 @@ std::string rope_yaml(const RopeConfig& r) {
       return with(fmt::format("{{kind: llama3, factor: {}, low_freq_factor: {}, high_freq_factor: {}, original_context: {}}}", r.factor,
                               r.low_freq_factor, r.high_freq_factor, r.original_context));
     case RopeConfig::yarn:
-      return with(fmt::format("{{kind: yarn, factor: {}, beta_fast: {}, beta_slow: {}, magnitude: {}, truncate: {}, original_context: {}}}", r.factor,
-                              r.beta_fast, r.beta_slow, r.magnitude ? fmt::format("{}", *r.magnitude) : "none", r.truncate, r.original_context));
+      return with(fmt::format("{{kind: yarn, factor: {}, beta_fast: {}, beta_slow: {}, magnitude: {}, truncate: {}, original_context: {}}}",
+                              r.factor, r.beta_fast, r.beta_slow, r.magnitude ? fmt::format("{}", *r.magnitude) : "none", r.truncate,
+                              r.original_context));
   }
   return "none";
 }
 
 std::string layer_yaml(const HfConfig& c, int64_t window) {
   const char* bias = c.output_bias ? "true" : c.qkv_bias ? "qkv" : "false";
-  std::string out = fmt::format("        - attention: {{kind: gqa, heads: {}, kv_heads: {}, head_dim: {}, bias: {}, qk_norm: {}, rope: {}, window: {}, "
-                                "scale: {}, dropout: {}}}\n",
-                                c.heads, c.kv_heads, c.head_dim, bias, c.qk_norm ? "head" : "none", c.rope ? rope_yaml(*c.rope) : "none",
-                                window ? fmt::format("{}", window) : "none", c.scaled_scores ? "none" : "1", c.attention_dropout);
-  if (c.gpt2) out += fmt::format("          ffn: {{kind: mlp, hidden: {}, activation: {}, bias: {}}}\n", c.hidden, c.activation, c.mlp_bias);
-  else out += fmt::format("          ffn: {{kind: swiglu, hidden: {}, bias: {}}}\n", c.hidden, c.mlp_bias);
+  std::string out = fmt::format(
+      "        - attention: {{kind: gqa, heads: {}, kv_heads: {}, head_dim: {}, bias: {}, qk_norm: {}, rope: {}, window: {}, "
+      "scale: {}, dropout: {}}}\n",
+      c.heads, c.kv_heads, c.head_dim, bias, c.qk_norm ? "head" : "none", c.rope ? rope_yaml(*c.rope) : "none",
+      window ? fmt::format("{}", window) : "none", c.scaled_scores ? "none" : "1", c.attention_dropout);
+  if (c.gpt2)
+    out += fmt::format("          ffn: {{kind: mlp, hidden: {}, activation: {}, bias: {}}}\n", c.hidden, c.activation, c.mlp_bias);
+  else
+    out += fmt::format("          ffn: {{kind: swiglu, hidden: {}, bias: {}}}\n", c.hidden, c.mlp_bias);
   return out;
 }
 
@@ -191,7 +196,8 @@ std::string hf_to_yaml(const std::string& folder) {
   out += fmt::format("  norm: {{kind: {}, eps: {}, place: pre}}\n", c.gpt2 ? "layernorm" : "rmsnorm", c.norm_eps);
   out += fmt::format("  residual: {{kind: sum, dropout: {}}}\n", c.residual_dropout);
   out += fmt::format("  head: {{tied: {}, softcap: none}}\n", c.tied);
-  out += fmt::format("  init: {{std: {}, residual_scale: {}}}\n", c.init_std, c.gpt2);      // transformers scales GPT-2's output projections alone
+  // transformers scales the output projections of GPT-2 alone
+  out += fmt::format("  init: {{std: {}, residual_scale: {}}}\n", c.init_std, c.gpt2);
   return out + layers_yaml(c);
 }
 

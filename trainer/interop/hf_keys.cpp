@@ -6,8 +6,10 @@ namespace wyvern {
 
 using nlohmann::json;
 
-HfKeys::HfKeys(json object, std::string file, std::string prefix) : object_(std::move(object)), file_(std::move(file)), prefix_(std::move(prefix)) {
-  if (!object_.is_object()) fail(kUsage, "{}: {} must be a JSON object, found {}", file_, prefix_.empty() ? "the document" : prefix_, object_.dump());
+HfKeys::HfKeys(json object, std::string file, std::string prefix)
+    : object_(std::move(object)), file_(std::move(file)), prefix_(std::move(prefix)) {
+  if (!object_.is_object())
+    fail(kUsage, "{}: {} must be a JSON object, found {}", file_, prefix_.empty() ? "the document" : prefix_, object_.dump());
 }
 
 const json& HfKeys::at(const std::string& key) {
@@ -90,7 +92,8 @@ void HfKeys::finish() const {
   for (const auto& [key, value] : object_.items())
     if (!known_.contains(key)) unknown += fmt::format("{}{}{} = {}", unknown.empty() ? "" : ", ", prefix_, key, value.dump());
   if (!unknown.empty())
-    fail(kUsage, "{}: not known to leave the model unchanged: {}; remove what does not matter, the rest cannot be imported", file_, unknown);
+    fail(kUsage, "{}: not known to leave the model unchanged: {}; remove what does not matter, the rest cannot be imported", file_,
+         unknown);
 }
 
 }  // namespace wyvern

@@ -46,7 +46,8 @@ std::vector<TensorMap> llama_maps(const HfConfig& c) {
   MapList m;
   m.add("model.embed_tokens.weight", kTokens, c.vocab_size);
   for (int64_t l = 0; l < c.layers; l++) {
-    const std::string hf = fmt::format("model.layers.{}.", l), own = fmt::format("layers.{}.", l), attn = hf + "self_attn.", qkv = own + "attn.qkv";
+    const std::string hf = fmt::format("model.layers.{}.", l), own = fmt::format("layers.{}.", l);
+    const std::string attn = hf + "self_attn.", qkv = own + "attn.qkv";
     const int64_t q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
     m.add(hf + "input_layernorm.weight", own + "attn.norm.weight", c.channels);
     m.linear(attn + "q_proj", qkv, q, c.qkv_bias);
@@ -69,7 +70,9 @@ std::vector<TensorMap> llama_maps(const HfConfig& c) {
 
 std::string prefix_of(const SafetensorsFolder& file) { return file.find("transformer.wte.weight") ? "transformer." : ""; }
 
-std::vector<TensorMap> maps_of(const HfConfig& c, const SafetensorsFolder& file) { return c.gpt2 ? gpt2_maps(c, prefix_of(file)) : llama_maps(c); }
+std::vector<TensorMap> maps_of(const HfConfig& c, const SafetensorsFolder& file) {
+  return c.gpt2 ? gpt2_maps(c, prefix_of(file)) : llama_maps(c);
+}
 
 // Constants that older versions of transformers saved with the weights: the causal mask, the frequencies of rope.
 std::set<std::string> constants(const HfConfig& c, const SafetensorsFolder& file) {
@@ -104,7 +107,8 @@ std::vector<std::string> store_problems(const std::vector<TensorMap>& maps, cons
   return problems;
 }
 
-std::vector<std::string> file_problems(const HfConfig& c, const std::vector<TensorMap>& maps, const SafetensorsFolder& file, const ParamStore& store) {
+std::vector<std::string> file_problems(const HfConfig& c, const std::vector<TensorMap>& maps, const SafetensorsFolder& file,
+                                       const ParamStore& store) {
   std::vector<std::string> problems;
   std::set<std::string> known = constants(c, file);
   for (const TensorMap& m : maps) {
@@ -113,7 +117,8 @@ std::vector<std::string> file_problems(const HfConfig& c, const std::vector<Tens
     const Param* p = store.find(m.own);
     if (!t) problems.push_back(fmt::format("{} is missing", m.hf));
     else if (!t->floating()) problems.push_back(fmt::format("{} holds {}; F64, F32, F16 and BF16 are read", m.hf, t->dtype));
-    else if (p && t->shape != hf_shape(m, *p)) problems.push_back(fmt::format("{} is {}, expected {}", m.hf, to_string(t->shape), to_string(hf_shape(m, *p))));
+    else if (p && t->shape != hf_shape(m, *p))
+      problems.push_back(fmt::format("{} is {}, expected {}", m.hf, to_string(t->shape), to_string(hf_shape(m, *p))));
   }
   if (c.tied) {                                          // some files repeat the embedding as head
     known.insert("lm_head.weight");
@@ -176,7 +181,8 @@ void load_hf_values(const std::string& folder, ParamStore& store, Stream& stream
 
 void for_each_hf_view(const std::string& folder, const ParamStore& store,
                       const std::function<void(const TensorMap&, const Shape&, const std::vector<double>&)>& fn, bool gradients) {
-  if (store.mesh().tp->size() > 1) fail(kUsage, "Hugging Face views need whole tensors: parallel.tp = {}, set it to 1", store.mesh().tp->size());
+  if (store.mesh().tp->size() > 1)
+    fail(kUsage, "Hugging Face views need whole tensors: parallel.tp = {}, set it to 1", store.mesh().tp->size());
   const std::vector<TensorMap> maps = hf_tensor_maps(folder);
   fail_if(store_problems(maps, store), folder);
   for (const TensorMap& m : maps) {

@@ -27,6 +27,7 @@ void load_hf_values(const std::string& folder, ParamStore&, Stream&);
 // The store's values (or gradients) under the names and in the shapes of the folder: transposed, cut apart, without padding.
 // One call per tensor, in the order of hf_tensor_maps. Needs whole tensors: parallel.tp = 1.
 void for_each_hf_view(const std::string& folder, const ParamStore&,
-                      const std::function<void(const TensorMap&, const Shape& hf_shape, const std::vector<double>& values)>&, bool gradients);
+                      const std::function<void(const TensorMap&, const Shape& hf_shape, const std::vector<double>& values)>&,
+                      bool gradients);
 
 }  // namespace wyvern

@@ -74,7 +74,8 @@ RopeConfig read_hf_rope(HfKeys& config, int64_t context) {
     if (config.has("rope_scaling")) config.refuse("rope_scaling", "rope_parameters is given too; keep one of them");
     HfKeys keys = config.map("rope_parameters");
     const double base = keys.number("rope_theta", c.base, 1, kMaxBase);
-    if (theta_given && base != c.base) config.refuse("rope_theta", fmt::format("contradicts rope_parameters.rope_theta = {}; keep one of them", base));
+    if (theta_given && base != c.base)
+      config.refuse("rope_theta", fmt::format("contradicts rope_parameters.rope_theta = {}; keep one of them", base));
     c.base = base;
     read_scaling(keys, c, context);
   } else if (config.has("rope_scaling")) {

@@ -49,7 +49,8 @@ std::vector<uint64_t> read_unsigned_list(const json& value, const std::string& w
   if (!value.is_array()) fail(kCorrupt, "{}: expected a list of integers, found {}", what, value.type_name());
   std::vector<uint64_t> out;
   for (const json& v : value) {
-    if (!v.is_number_unsigned() || v.get<uint64_t>() > uint64_t(INT64_MAX)) fail(kCorrupt, "{}: {} is not a non-negative integer", what, v.dump());
+    if (!v.is_number_unsigned() || v.get<uint64_t>() > uint64_t(INT64_MAX))
+      fail(kCorrupt, "{}: {} is not a non-negative integer", what, v.dump());
     out.push_back(v.get<uint64_t>());
   }
   return out;
@@ -66,7 +67,8 @@ Entry read_entry(const std::string& path, const std::string& name, const json& i
   if (element_bytes(e.tensor.dtype) == 0) fail(kCorrupt, "{}: unknown dtype {}", what, e.tensor.dtype);
   for (uint64_t d : read_unsigned_list(info["shape"], what + ": shape")) e.tensor.shape.push_back(int64_t(d));
   const std::vector<uint64_t> range = read_unsigned_list(info["data_offsets"], what + ": data_offsets");
-  if (range.size() != 2 || range[0] > range[1]) fail(kCorrupt, "{}: data_offsets {} is not [begin, end)", what, info["data_offsets"].dump());
+  if (range.size() != 2 || range[0] > range[1])
+    fail(kCorrupt, "{}: data_offsets {} is not [begin, end)", what, info["data_offsets"].dump());
   e.begin = range[0];
   e.end = range[1];
   const int64_t expected = byte_count(e.tensor);
@@ -89,7 +91,8 @@ std::vector<Entry> read_header(const std::string& path, std::string_view text) {
     if (!info.is_object() || !std::all_of(info.begin(), info.end(), [](const json& v) { return v.is_string(); }))
       fail(kCorrupt, "{}: {} must map strings to strings, found {}", path, kMetadata, info.dump());
   }
-  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
+  std::sort(entries.begin(), entries.end(),
+            [](const Entry& a, const Entry& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
   return entries;
 }
 
@@ -97,11 +100,15 @@ std::vector<Entry> read_header(const std::string& path, std::string_view text) {
 void check_cover(const std::string& path, const std::vector<Entry>& entries, uint64_t buffer) {
   uint64_t at = 0;
   for (const Entry& e : entries) {
-    if (e.begin < at) fail(kCorrupt, "{}: tensor \"{}\" begins at byte {} of the buffer and overlaps the one that ends at {}", path, e.tensor.name, e.begin, at);
-    if (e.begin > at) fail(kCorrupt, "{}: tensor \"{}\" begins at byte {} of the buffer and leaves a hole after {}", path, e.tensor.name, e.begin, at);
+    if (e.begin < at)
+      fail(kCorrupt, "{}: tensor \"{}\" begins at byte {} of the buffer and overlaps the one that ends at {}", path, e.tensor.name, e.begin,
+           at);
+    if (e.begin > at)
+      fail(kCorrupt, "{}: tensor \"{}\" begins at byte {} of the buffer and leaves a hole after {}", path, e.tensor.name, e.begin, at);
     at = e.end;
   }
-  if (at > buffer) fail(kCorrupt, "{}: truncated: the header describes {} bytes of values, the file holds {}; fetch it again", path, at, buffer);
+  if (at > buffer)
+    fail(kCorrupt, "{}: truncated: the header describes {} bytes of values, the file holds {}; fetch it again", path, at, buffer);
   if (at < buffer) fail(kCorrupt, "{}: {} bytes follow the last tensor, which ends at byte {} of the buffer", path, buffer - at, at);
 }
 
@@ -165,7 +172,8 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
 
   std::memcpy(&length, memory_.get(), sizeof length);
   if (length > kMaxHeader || length > size - sizeof length)
-    fail(kCorrupt, "{}: a header of {} bytes does not fit (file {} bytes, limit {}): truncated, or not a safetensors file", path, length, size, kMaxHeader);
+    fail(kCorrupt, "{}: a header of {} bytes does not fit (file {} bytes, limit {}): truncated, or not a safetensors file", path, length,
+         size, kMaxHeader);
   const char* buffer = memory_.get() + sizeof length + length;
   std::vector<Entry> entries = read_header(path, {memory_.get() + sizeof length, size_t(length)});
   check_cover(path, entries, size - sizeof length - length);
