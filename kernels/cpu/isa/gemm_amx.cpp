@@ -1,0 +1,225 @@
+// GEMM on the matrix unit. The inner block is 48 x 32 of C: six accumulator tiles, one tile for A, one for B.
+//
+// A block of B (kc x nc) stays in L2 while the rows of A pass by. What is not a tile product happens in the shadow of one: two
+// jobs are cut into small steps and done between products. The block finished before is converted and stored (a vector load
+// right behind a tile store would wait for it; worth a third), and the rows of A needed next are packed, with their cache
+// lines asked for well before: a load that misses stops all tile loads behind it. Packing from hot lines costs nothing
+// measurable, packing from cold ones up to a quarter of the time: that is the limit of dW and of long k.
+#ifdef __AMX_BF16__
+#include "kernels/cpu/isa/gemm_amx_block.inl"
+
+namespace wyvern::isa {
+namespace {
+
+// Panels packed at a time. Transposed: 192 columns of stored A are six cache lines in a row.
+template <bool kTransposed> constexpr int64_t kPanels = kTransposed ? 4 : 1;
+int64_t rows_per_group(const GemmCall& c) { return (c.transpose_a ? kPanels<true> : kPanels<false>) * kRows; }
+// Between blocks of k the sums of an f32 C that is added to stay in C; all others wait in scratch.
+bool in_place(const GemmCall& c) { return !c.bf16_out && c.accumulate; }
+bool sums_wait(const GemmCall& c) { return !in_place(c) && c.K > c.kc; }
+
+struct Scratch {
+  uint16_t* a[2];                  // groups of panels, used in turn
+  float* blocks;                   // two blocks that leave
+  float* bias;                     // (nc)
+  float* sums;                     // [panel][column / 32] blocks
+};
+int64_t carve(const GemmCall& c, char* base, Scratch* s) {
+  int64_t used = 0;
+  const auto take = [&](int64_t bytes) {
+    char* p = base ? base + used : nullptr;
+    used += round_up(bytes, 64);
+    return p;
+  };
+  s->a[0] = reinterpret_cast<uint16_t*>(take(rows_per_group(c) * c.kc * 2));
+  s->a[1] = reinterpret_cast<uint16_t*>(take(rows_per_group(c) * c.kc * 2));
+  s->blocks = reinterpret_cast<float*>(take(2 * kBlock * 4));
+  s->bias = reinterpret_cast<float*>(take(c.nc * 4));
+  s->sums = reinterpret_cast<float*>(take(sums_wait(c) ? round_up(c.mc, kRows) * c.nc * 4 : 0));
+  return used;
+}
+
+void load_bias(const GemmCall& c, int64_t n0, float* bias) {
+  const auto* from = static_cast<const uint16_t*>(c.bias);
+  for (int64_t j = 0; j < c.nc; j += 16) {
+    __m512 x = _mm512_setzero_ps();
+    if (from) {
+      const auto lanes = static_cast<__mmask16>(first_lanes(min_of(16, c.N - n0 - j)));
+      x = to_float(_mm256_maskz_loadu_epi16(lanes, from + n0 + j));
+    }
+    _mm512_store_ps(bias + j, x);
+  }
+}
+
+// ---- a task: mc x nc of C ------------------------------------------------------------------------------------------------
+
+template <bool kTransposed> class Task {
+ public:
+  Task(const GemmCall& c, int64_t m0, int64_t n0, const uint16_t* packed_b, char* scratch)
+      : c_(c), m0_(m0), n0_(n0), b_(packed_b), source_(stored_a(c)), in_place_(in_place(c)), sums_wait_(sums_wait(c)) {
+    carve(c, scratch, &s_);
+    load_bias(c, n0, s_.bias);
+    rows_ = min_of(c.mc, c.M - m0);
+    columns_ = min_of(c.nc, c.N - n0);
+    panels_ = (rows_ + kRows - 1) / kRows;
+    b_panels_ = (columns_ + kColumns - 1) / kColumns;
+  }
+
+  void run() {
+    tile_configure();
+    Group now;
+    start_packing(now);
+    while (packing_.left > 0) pack_next<kTransposed>(packing_, source_);
+    while (now.k0 < c_.K) {
+      const Group next = after(now);
+      const uint16_t* a = s_.a[turn_];
+      if (next.k0 < c_.K) start_packing(next);
+      multiply(now, a);
+      now = next;
+    }
+    store_rows(leaving_, kRows);
+    _mm_sfence();                                        // streamed rows are visible before the task counts as done
+    tile_release();
+  }
+
+ private:
+  static constexpr int64_t kGroup = kPanels<kTransposed>;
+  struct Group {                   // kGroup panels from `panel` on, over the block of k that begins at k0
+    int64_t k0 = 0, panel = 0;
+  };
+
+  Group after(const Group& g) const {
+    if (g.panel + kGroup < panels_) return {g.k0, g.panel + kGroup};
+    return {g.k0 + c_.kc, 0};
+  }
+  int64_t panels_of(const Group& g) const { return min_of(kGroup, panels_ - g.panel); }
+  int64_t steps_at(int64_t k0) const { return (min_of(c_.kc, c_.K - k0) + 31) / 32; }
+
+  void start_packing(const Group& g) {
+    turn_ ^= 1;
+    packing_ = {};
+    packing_.to = s_.a[turn_];
+    packing_.m0 = m0_ + g.panel * kRows;
+    packing_.k0 = g.k0;
+    packing_.steps = steps_at(g.k0);
+    packing_.row_tiles = panels_of(g) * kRowTiles;
+    packing_.left = packing_.row_tiles * packing_.steps * kParts<kTransposed>;
+  }
+
+  // All columns for the rows of a packed group, while the next one is packed.
+  void multiply(const Group& g, const uint16_t* a) {
+    const int64_t blocks = panels_of(g) * b_panels_, parts = (packing_.left + blocks - 1) / blocks, panel_size = steps_at(g.k0) * kRowTiles * kTile;
+    for (int64_t p = 0; p < panels_of(g); p++)
+      for (int64_t j = 0; j < b_panels_; j++) block(g.k0, g.panel + p, j, a + p * panel_size, b_ + g.k0 * c_.nc + j * c_.kc * kColumns, parts);
+  }
+
+  void block(int64_t k0, int64_t panel, int64_t j, const uint16_t* a, const uint16_t* b, int64_t parts) {
+    float* mine = s_.blocks + (parity_ ^= 1) * kBlock;
+    Sums sums = {nullptr, reinterpret_cast<char*>(mine), kBlockStride, nullptr};
+    bool leaves = k0 + c_.kc >= c_.K;
+    if (in_place_) {
+      char* to = reinterpret_cast<char*>(static_cast<float*>(c_.c) + (m0_ + panel * kRows) * c_.ldc + n0_ + j * kColumns);
+      leaves = rows_at(panel) < kRows || columns_at(j) < kColumns;
+      if (leaves) {
+        store_rows(leaving_, kRows);                     // it may be this very block
+        fetch(mine, to, panel, j);
+        sums.in = reinterpret_cast<char*>(mine);
+      } else {
+        sums = {to, to, c_.ldc * 4, j + 1 < b_panels_ ? to + kBlockStride : nullptr};
+      }
+    } else if (sums_wait_) {
+      char* waiting = reinterpret_cast<char*>(s_.sums + (panel * b_panels_ + j) * kBlock);
+      if (k0 > 0) sums.in = waiting, sums.next = waiting + kBlock * 4;
+      if (!leaves) sums.out = waiting;
+    }
+    multiply_block<kTransposed>(a, b, steps_at(k0), sums, leaving_, packing_, source_, parts);
+    if (leaves) leave(mine, panel, j);
+  }
+
+  int64_t rows_at(int64_t panel) const { return min_of(kRows, rows_ - panel * kRows); }
+  int64_t columns_at(int64_t j) const { return min_of(kColumns, columns_ - j * kColumns); }
+
+  // A block at the edge of C that sums start from.
+  void fetch(float* block, const char* c, int64_t panel, int64_t j) const {
+    const __mmask32 columns = first_lanes(columns_at(j));
+    for (int64_t r = 0; r < kRows; r++) {
+      const bool inside = r < rows_at(panel);
+      const char* row = c + (inside ? r : 0) * c_.ldc * 4;
+      const __mmask32 lanes = inside ? columns : 0;
+      _mm512_store_ps(block + r * kColumns, _mm512_maskz_loadu_ps(static_cast<__mmask16>(lanes), row));
+      _mm512_store_ps(block + r * kColumns + 16, _mm512_maskz_loadu_ps(static_cast<__mmask16>(lanes >> 16), row + 64));
+    }
+  }
+
+  void leave(const float* block, int64_t panel, int64_t j) {
+    const int64_t size = c_.bf16_out ? 2 : 4;
+    leaving_.from = block;
+    leaving_.bias = s_.bias + j * kColumns;
+    leaving_.to = static_cast<char*>(c_.c) + ((m0_ + panel * kRows) * c_.ldc + n0_ + j * kColumns) * size;
+    leaving_.stride = c_.ldc * size;
+    leaving_.row = 0;
+    leaving_.rows = rows_at(panel);
+    leaving_.columns = first_lanes(columns_at(j));
+    leaving_.half = c_.bf16_out;
+    leaving_.add = c_.bf16_out && c_.accumulate;
+    leaving_.stream = c_.stream && columns_at(j) == kColumns;
+  }
+
+  const GemmCall& c_;
+  int64_t m0_, n0_;
+  const uint16_t* b_;
+  Stored source_;
+  bool in_place_, sums_wait_;
+  Scratch s_ = {};
+  int64_t rows_ = 0, columns_ = 0, panels_ = 0, b_panels_ = 0;
+  int turn_ = 0, parity_ = 0;
+  Packing packing_;
+  Leaving leaving_;
+};
+
+// ---- the unit ------------------------------------------------------------------------------------------------------------
+
+void pack_b(const GemmCall& c, int64_t k0, int64_t n0, int64_t panels, void* to) {
+  const Stored b = stored_b(c);
+  auto* tiles = static_cast<uint16_t*>(to);
+  const int64_t end = min_of(k0 + c.kc, c.K);
+  if (c.transpose_b) {                                   // along the stored rows, which are columns of B
+    for (int64_t j = 0; j < panels * 2; j++)
+      for (int64_t k = k0; k < end; k += 32)
+        pack_rows_transposed(tiles + (j / 2 * c.kc + (k - k0)) * kColumns + j % 2 * kTile, b, n0 + j * 16, k);
+  } else {
+    for (int64_t k = k0; k < end; k += 32)
+      for (int64_t j = 0; j < panels * 2; j++)
+        pack_pairs(tiles + (j / 2 * c.kc + (k - k0)) * kColumns + j % 2 * kTile, b, k, n0 + j * 16);
+  }
+}
+
+void run_task(const GemmCall& c, int64_t m0, int64_t n0, const void* packed_b, void* scratch) {
+  const auto* b = static_cast<const uint16_t*>(packed_b);
+  if (c.transpose_a) Task<true>(c, m0, n0, b, static_cast<char*>(scratch)).run();
+  else Task<false>(c, m0, n0, b, static_cast<char*>(scratch)).run();
+}
+
+// A block of B stays in L2 (2 MiB on every core with this unit) beside two groups of A; k is cut evenly.
+void choose_blocks(GemmCall* c, int threads) {
+  constexpr int64_t kLongest = 832, kBlockBytes = 1280 << 10, kMostRows = 768;
+  const int64_t k_blocks = max_of(1, (c->K + kLongest - 1) / kLongest);
+  c->kc = max_of(32, round_up((c->K + k_blocks - 1) / k_blocks, 32));
+  const int64_t most = max_of(kColumns, kBlockBytes / (2 * c->kc) / kColumns * kColumns);
+  const int64_t n_blocks = max_of(1, (c->N + most - 1) / most);
+  c->nc = max_of(kColumns, round_up((c->N + n_blocks - 1) / n_blocks, kColumns));
+  const int64_t m_blocks = max_of((c->M + kMostRows - 1) / kMostRows, (4 * threads + n_blocks - 1) / n_blocks);
+  c->mc = round_up((c->M + m_blocks - 1) / m_blocks, kRows);
+}
+
+int64_t scratch_bytes(const GemmCall& c) {
+  Scratch s;
+  return carve(c, nullptr, &s);
+}
+
+}  // namespace
+
+const GemmUnit kGemmAmx = {kColumns, 2, choose_blocks, scratch_bytes, pack_b, run_task};
+
+}  // namespace wyvern::isa
+#endif
