@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <map>
@@ -41,11 +42,10 @@ void write_folder(const std::string& partial, const CheckpointMeta& meta, const 
   write_manifest(partial, meta.step, meta.tokens, {kIndexFile, rank});
 }
 
-// A verified checkpoint. Its rank files stay open while the index is read: HDF5 fills in NaN for one that it cannot open.
 struct OpenCheckpoint {
   Manifest manifest;
-  std::vector<h5::Handle> ranks;
   h5::Handle index;
+  std::map<std::string, h5::Handle> ranks;                         // by file name
 };
 
 OpenCheckpoint open_verified(const std::string& checkpoint) {
@@ -54,14 +54,14 @@ OpenCheckpoint open_verified(const std::string& checkpoint) {
   for (const ManifestFile& f : c.manifest.files) {
     h5::Handle file = h5::open_file(checkpoint + "/" + f.name);
     if (f.name == kIndexFile) c.index = std::move(file);
-    else c.ranks.push_back(std::move(file));
+    else c.ranks.emplace(f.name, std::move(file));
   }
   return c;
 }
 
 bool is_float(DType d) { return d == DType::f64 || d == DType::f32 || d == DType::bf16; }
 
-// What keeps these tensors from being read: one line per name. `stored` loses the names that were found.
+// What keeps these tensors from being read: one line per name.
 std::string mismatches(const std::vector<CheckpointTensor>& tensors, std::map<std::string, h5::Stored> stored, bool convert) {
   std::string out;
   for (const CheckpointTensor& t : tensors) {
@@ -89,12 +89,40 @@ std::map<std::string, h5::Stored> stored_tensors(hid_t index, bool with_state) {
   return stored;
 }
 
-void read_into(hid_t index, const CheckpointTensor& t, DType stored, Stream& stream) {
-  const auto slabs = slabs_of(t, t.cut ? t.cut->rank : 0);
-  if (stored == t.local.dtype) return h5::read_slabs(index, t.path, t.local, slabs);
+// What slabs `want` (of our tensor) and `have` (of a rank file's) share: read from the file into ours. Returns the elements.
+int64_t read_shared(hid_t file, const std::string& path, const h5::Slab& have, const Tensor& out, const h5::Slab& want) {
+  Shape from = have.local, to = want.local, count = want.count;
+  int64_t elements = 1;
+  for (size_t d = 0; d < count.size(); d++) {
+    const int64_t begin = std::max(have.global[d], want.global[d]);
+    count[d] = std::min(have.global[d] + have.count[d], want.global[d] + want.count[d]) - begin;
+    if (count[d] <= 0) return 0;
+    from[d] += begin - have.global[d];
+    to[d] += begin - want.global[d];
+    elements *= count[d];
+  }
+  h5::read_block(file, path, from, out, to, count);
+  return elements;
+}
+
+void read_tensor(const OpenCheckpoint& c, const std::string& checkpoint, const CheckpointTensor& t, const Tensor& out) {
+  int64_t elements = 0;
+  const auto wanted = slabs_of(t, t.cut ? t.cut->rank : 0);
+  for (const h5::Source& source : h5::sources_of(c.index, t.path)) {
+    const auto rank = c.ranks.find(source.file);
+    if (rank == c.ranks.end())
+      fail(kCorrupt, "{}/{}: {} lies in {}, which manifest.json does not list", checkpoint, kIndexFile, t.path, source.file);
+    for (const h5::Slab& have : source.slabs)
+      for (const h5::Slab& want : wanted) elements += read_shared(rank->second, t.path, have, out, want);
+  }
+  if (elements != out.numel())
+    fail(kCorrupt, "{}/{}: {}: the rank files hold {} of {} elements", checkpoint, kIndexFile, t.path, elements, out.numel());
+}
+
+void read_converted(const OpenCheckpoint& c, const std::string& checkpoint, const CheckpointTensor& t, DType stored, Stream& stream) {
   std::vector<char> memory(size_t(t.local.numel() * bytes_of(stored)));
   const Tensor as_stored = view(memory.data(), stored, shape_of(t.local));
-  h5::read_slabs(index, t.path, as_stored, slabs);
+  read_tensor(c, checkpoint, t, as_stored);
   cast(stream, {.y = t.local, .x = as_stored});
 }
 
@@ -104,10 +132,11 @@ void check_checkpoint_room(const std::string& folder, const ParamStore& store, O
   check_room(folder, checkpoint_bytes(checkpoint_tensors(store, optimizer)));
 }
 
-std::string save_checkpoint(const std::string& folder, const CheckpointMeta& meta, const ParamStore& store, Optimizer* optimizer, Stream& stream) {
+std::string save_checkpoint(const std::string& folder, const CheckpointMeta& meta, const ParamStore& store, Optimizer* optimizer,
+                            Stream& stream) {
   const std::string path = checkpoint_path(folder, meta.step), partial = path + ".partial";
   const Mesh& mesh = store.mesh();
-  CHECK(!stream.dry() && mesh.tp->size() == 1 && mesh.dp->size() == 1, "ranks must meet between their files and the manifest: not written yet");
+  CHECK(!stream.dry() && mesh.tp->size() == 1 && mesh.dp->size() == 1, "several ranks must meet before the manifest: only one is supported");
   const SizeSignalIgnored guard;
   try {
     const std::vector<CheckpointTensor> tensors = checkpoint_tensors(store, optimizer);
@@ -138,12 +167,17 @@ void load_checkpoint(const std::string& checkpoint, ParamStore& store, Optimizer
   const std::vector<CheckpointTensor> tensors = checkpoint_tensors(store, optimizer);
   const std::string problems = mismatches(tensors, stored, convert);
   if (!problems.empty())
-    fail(kCorrupt, "{}: is of another model or optimizer; nothing was loaded:{}\n  compare its config: wyvern ckpt show {}", checkpoint, problems, checkpoint);
+    fail(kCorrupt, "{}: is of another model or optimizer; nothing was loaded:{}\n  compare its config: wyvern ckpt show {}", checkpoint, problems,
+         checkpoint);
   std::map<std::string, int64_t> converted;                        // "f32 to bf16" -> tensors
   for (const CheckpointTensor& t : tensors) {
     const DType from = stored.at(t.path).dtype;
-    read_into(c.index, t, from, stream);
-    if (from != t.local.dtype) converted[fmt::format("{} to {}", name_of(from), name_of(t.local.dtype))]++;
+    if (from == t.local.dtype) {
+      read_tensor(c, checkpoint, t, t.local);
+    } else {
+      read_converted(c, checkpoint, t, from, stream);
+      converted[fmt::format("{} to {}", name_of(from), name_of(t.local.dtype))]++;
+    }
   }
   for (const auto& [what, n] : converted) log_info("{}: {} of {} tensors converted from {}", checkpoint, n, tensors.size(), what);
   store.touch();

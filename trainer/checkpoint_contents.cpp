@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "trainer/checkpoint_files.h"
+#include "trainer/version.h"
 
 namespace wyvern {
 namespace {
@@ -23,7 +24,8 @@ Shape local_shape(const CheckpointTensor& t) { return t.cut ? t.cut->local_shape
 
 std::vector<h5::Source> sources_of(const CheckpointTensor& t, int tp_size) {
   std::vector<h5::Source> sources;
-  for (int rank = 0; rank < (is_sharded(t) ? tp_size : 1); rank++) sources.push_back({rank_file(rank), local_shape(t), slabs_of(t, rank)});
+  const int files = is_sharded(t) ? tp_size : 1;
+  for (int rank = 0; rank < files; rank++) sources.push_back({rank_file(rank), local_shape(t), slabs_of(t, rank)});
   return sources;
 }
 
@@ -37,7 +39,8 @@ std::vector<CheckpointTensor> checkpoint_tensors(const ParamStore& store, Optimi
   optimizer->visit_state([&](const std::string& what, const Param& p, Tensor state) {
     const std::string path = "/optim/" + p.name + "/" + what;
     const bool like_the_value = shape_of(state) == p.local_shape();
-    CHECK(like_the_value || p.place.tp != Place::shard || p.size == 1, "{}: state {} of a sharded {}", path, to_string(state), to_string(p.value));
+    CHECK(like_the_value || p.place.tp != Place::shard || p.size == 1, "{}: state {} of a sharded {}", path, to_string(state),
+          to_string(p.value));
     if (like_the_value) out.push_back({path, p.shape, state, &p});
     else out.push_back({path, shape_of(state), state});
   });
@@ -45,8 +48,9 @@ std::vector<CheckpointTensor> checkpoint_tensors(const ParamStore& store, Optimi
 }
 
 int64_t checkpoint_bytes(const std::vector<CheckpointTensor>& tensors) {
-  constexpr int64_t kPerTensor = 4 << 10, kPerFile = 1 << 20;     // headers and chunk indexes, generously; texts and manifest
-  int64_t bytes = 2 * kPerFile;
+  constexpr int64_t kPerTensor = 4 << 10;                         // header and chunk index, in each of two files; generously
+  constexpr int64_t kTexts = 2 << 20;                             // config and tokenizer
+  int64_t bytes = kTexts;
   for (const CheckpointTensor& t : tensors) bytes += t.local.bytes() * (is_sharded(t) ? t.cut->size : 1) + 2 * kPerTensor;
   return bytes;
 }
@@ -85,7 +89,7 @@ void write_index(const std::string& path, const std::vector<CheckpointTensor>& t
   h5::write_attribute(file, "/meta", "step", meta.step);
   h5::write_attribute(file, "/meta", "tokens", meta.tokens);
   h5::write_attribute(file, "/meta", "compute", meta.compute);
-  h5::write_attribute(file, "/meta", "writer", meta.writer);
+  h5::write_attribute(file, "/meta", "writer", fmt::format("wyvern {} {}", wyvern::version(), git_revision()));
   h5::write_attribute(file, "/meta", "mesh", fmt::format("dp {}, tp {}", mesh.dp->size(), mesh.tp->size()));
   h5::write_text(file, "/meta/readme", kReadme);
   h5::write_text(file, "/config", meta.config);
@@ -99,7 +103,6 @@ CheckpointMeta read_index_meta(hid_t index) {
   return {.step = h5::read_integer(index, "/meta", "step"),
           .tokens = h5::read_integer(index, "/meta", "tokens"),
           .compute = h5::read_string(index, "/meta", "compute"),
-          .writer = h5::read_string(index, "/meta", "writer"),
           .config = h5::read_text(index, "/config"),
           .tokenizer = h5::read_text(index, "/tokenizer"),
           .train_state = h5::read_text(index, "/train")};

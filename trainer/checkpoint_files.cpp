@@ -166,7 +166,8 @@ Manifest read_manifest(const std::string& checkpoint) {
 
 void check_hash(const std::string& checkpoint, const ManifestFile& f) {
   const std::string path = checkpoint + "/" + f.name, now = hash_of(path);
-  if (now != f.xxh3) fail(kCorrupt, "{}: its bytes have changed since it was saved (XXH3 {}, was {}): use another checkpoint", path, now, f.xxh3);
+  if (now != f.xxh3)
+    fail(kCorrupt, "{}: its bytes have changed since it was saved (XXH3 {}, was {}): use another checkpoint", path, now, f.xxh3);
 }
 
 void check_room(const std::string& folder, int64_t bytes) {
@@ -178,15 +179,20 @@ void check_room(const std::string& folder, int64_t bytes) {
   if (::statvfs(folder.c_str(), &space) != 0) fail_errno(folder, "ask for the free space");
   const auto available = double(space.f_bavail) * double(space.f_frsize);
   if (available < double(bytes))
-    fail(kRuntime, "{}: a checkpoint takes {:.3f} GB, {:.3f} GB are free: free some space or change run.dir", folder, double(bytes) / 1e9,
-         available / 1e9);
+    fail(kRuntime, "{}: a checkpoint takes {:.1f} MB, {:.1f} MB are free: free some space or change run.dir", folder, double(bytes) / 1e6,
+         available / 1e6);
 }
 
 void publish_in_two_steps(const std::string& partial, const std::string& path) {
   const std::string replaced = path + kReplaced;
   fs::remove_all(replaced);
   fs::rename(path, replaced);
-  fs::rename(partial, path);
+  std::error_code error;
+  fs::rename(partial, path, error);
+  if (error) {
+    fs::rename(replaced, path);
+    fail(kRuntime, "{}: cannot be renamed to {}: {}", partial, path, error.message());
+  }
   make_durable(parent_of(path));
   fs::remove_all(replaced);
 }

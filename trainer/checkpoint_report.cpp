@@ -37,12 +37,13 @@ int64_t bytes(const h5::Stored& s) { return numel(s) * bytes_of(s.dtype); }
 struct Contents {
   Manifest manifest;
   CheckpointMeta meta;
+  std::string writer;                // program and version, for people
   std::vector<h5::Stored> tensors;
 };
 
 Contents contents_of(const std::string& checkpoint, Manifest manifest) {
   const h5::Handle index = h5::open_file(checkpoint + "/" + kIndexFile);
-  Contents c{std::move(manifest), read_index_meta(index), {}};
+  Contents c{std::move(manifest), read_index_meta(index), h5::read_string(index, "/meta", "writer"), {}};
   for (const char* group : {"/params", "/buffers", "/optim"}) {
     std::vector<h5::Stored> in_group = h5::list_tensors(index, group);
     std::sort(in_group.begin(), in_group.end(), [](const auto& a, const auto& b) { return natural_less(a.path, b.path); });
@@ -61,26 +62,29 @@ Total total_of(const Contents& c, const std::string& prefix) {
 }
 
 std::string table(const std::string& checkpoint, const Contents& c, bool verified) {
+  const char* ok = verified ? "  ok" : "";
   size_t name = 4, shape = 5;
   for (const h5::Stored& s : c.tensors) name = std::max(name, s.path.size()), shape = std::max(shape, to_string(s.shape).size());
-  std::string out = fmt::format("{}\nstep {}, {} tokens, compute {}{}{}\n\n", checkpoint, c.meta.step, c.meta.tokens, c.meta.compute,
-                                c.meta.writer.empty() ? "" : ", written by ", c.meta.writer);
+  std::string out = fmt::format("{}\nstep {}, {} tokens, compute {}, written by {}\n\n", checkpoint, c.meta.step, c.meta.tokens,
+                                c.meta.compute, c.writer);
   out += fmt::format("{:<{}}  {:<{}}  dtype  {:>14}{}\n", "name", name, "shape", shape, "bytes", verified ? "  checksum" : "");
   for (const h5::Stored& s : c.tensors)
-    out += fmt::format("{:<{}}  {:<{}}  {:<5}  {:>14}{}\n", s.path, name, to_string(s.shape), shape, name_of(s.dtype), bytes(s), verified ? "  ok" : "");
+    out += fmt::format("{:<{}}  {:<{}}  {:<5}  {:>14}{}\n", s.path, name, to_string(s.shape), shape, name_of(s.dtype), bytes(s), ok);
   out += "\n";
   for (const char* group : {"/params", "/buffers", "/optim", "/"})
     if (const Total t = total_of(c, group); t.tensors > 0)
-      out += fmt::format("{:<9} {:>6} tensors {:>16} elements {:>16} bytes\n", group == std::string("/") ? "total" : group, t.tensors, t.elements, t.bytes);
+      out += fmt::format("{:<9} {:>6} tensors {:>16} elements {:>16} bytes\n", group == std::string("/") ? "total" : group, t.tensors,
+                         t.elements, t.bytes);
   out += "\n";
-  for (const ManifestFile& f : c.manifest.files) out += fmt::format("{:<16} {:>16} bytes  XXH3 {}{}\n", f.name, f.bytes, f.xxh3, verified ? "  ok" : "");
+  for (const ManifestFile& f : c.manifest.files) out += fmt::format("{:<16} {:>16} bytes  XXH3 {}{}\n", f.name, f.bytes, f.xxh3, ok);
+  out.pop_back();
   return out;
 }
 
 std::string json_text(const std::string& checkpoint, const Contents& c, bool verified) {
   using Json = nlohmann::ordered_json;
   Json j = {{"checkpoint", checkpoint}, {"version", kCheckpointVersion}, {"step", c.meta.step}, {"tokens", c.meta.tokens},
-            {"compute", c.meta.compute}, {"writer", c.meta.writer}, {"verified", verified},
+            {"compute", c.meta.compute}, {"writer", c.writer}, {"verified", verified},
             {"files", Json::array()}, {"datasets", Json::array()}, {"totals", Json::object()}};
   for (const ManifestFile& f : c.manifest.files) j["files"].push_back({{"name", f.name}, {"bytes", f.bytes}, {"xxh3", f.xxh3}});
   for (const h5::Stored& s : c.tensors) {
@@ -92,7 +96,7 @@ std::string json_text(const std::string& checkpoint, const Contents& c, bool ver
     const Total t = total_of(c, std::string("/") + group);
     j["totals"][*group ? group : "all"] = {{"tensors", t.tensors}, {"elements", t.elements}, {"bytes", t.bytes}};
   }
-  return j.dump(2) + "\n";
+  return j.dump(2);
 }
 
 // Reads every tensor of a file as it lies there, which checks HDF5's own checksums. Returns the first complaint, or "".

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdlib>
+#include <cstring>
 #include <limits>
+
+#include "trainer/hdf5_driver.h"
 
 namespace wyvern::h5 {
 namespace {
@@ -33,12 +35,10 @@ std::string error_text() {
   fail(code, "{}: {}", what, reason);
 }
 
-// Before the first call: our Errors carry HDF5's text, so it must not print as well; and sources of a virtual dataset are
-// searched under $HDF5_VDS_PREFIX first, where a rank file of another checkpoint might lie.
+// Our Errors carry HDF5's text, so it must not print as well. A setting of each thread.
 void prepare() {
-  static const bool searched_beside = ::unsetenv("HDF5_VDS_PREFIX") == 0 && H5open() >= 0;
-  if (!searched_beside) fail(kRuntime, "the HDF5 library cannot be initialised");
-  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);     // per thread
+  if (H5open() < 0) fail(kRuntime, "the HDF5 library cannot be initialised");
+  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
 }
 
 std::string name_of_file(hid_t file) {
@@ -52,7 +52,6 @@ Handle properties(hid_t kind) { return {H5Pcreate(kind), H5Pclose, "HDF5 propert
 Handle file_access() {
   Handle access = properties(H5P_FILE_ACCESS);
   check(H5Pset_libver_bounds(access, H5F_LIBVER_EARLIEST, H5F_LIBVER_V110), "HDF5 version bounds");
-  check(H5Pset_fclose_degree(access, H5F_CLOSE_STRONG), "HDF5 close degree");
   check(H5Pset_file_locking(access, false, true), "HDF5 file locking");
   return access;
 }
@@ -65,7 +64,9 @@ Handle with_groups() {                             // link creation: groups on t
 }
 
 std::vector<hsize_t> sizes(const Shape& s) { return {s.begin(), s.end()}; }
-Handle space_of(const Shape& s) { return {H5Screate_simple(int(s.size()), sizes(s).data(), nullptr), H5Sclose, "HDF5 dataspace " + to_string(s)}; }
+Handle space_of(const Shape& s) {
+  return {H5Screate_simple(int(s.size()), sizes(s).data(), nullptr), H5Sclose, "HDF5 dataspace " + to_string(s)};
+}
 
 Handle block_of(const Shape& shape, const Shape& corner, const Shape& count) {
   Handle space = space_of(shape);
@@ -74,19 +75,21 @@ Handle block_of(const Shape& shape, const Shape& corner, const Shape& count) {
   return space;
 }
 
-// About kChunkBytes: whole rows, as many as fit; rows larger than that are cut along the next dim.
+// At most kChunkBytes: whole rows, evenly many per chunk since the last one is stored in full; longer rows are cut along the next dim.
 std::vector<hsize_t> chunk_of(const Tensor& t) {
   std::vector<hsize_t> chunk;
   int64_t below = t.bytes();
   for (int i = 0; i < t.ndim; i++) {
     below /= t.dim[i];
-    chunk.push_back(hsize_t(std::clamp<int64_t>(kChunkBytes / below, 1, t.dim[i])));
+    const int64_t most = std::clamp<int64_t>(kChunkBytes / below, 1, t.dim[i]), chunks = (t.dim[i] + most - 1) / most;
+    chunk.push_back(hsize_t((t.dim[i] + chunks - 1) / chunks));
   }
   return chunk;
 }
 
 Handle layout_of(const Tensor& t) {
   Handle layout = properties(H5P_DATASET_CREATE);
+  check(H5Pset_obj_track_times(layout, false), "HDF5 object times");      // equal numbers, equal bytes
   check(H5Pset_fill_time(layout, H5D_FILL_TIME_NEVER), "HDF5 fill time");
   if (t.bytes() < kContiguousBytes) return layout;
   check(H5Pset_chunk(layout, t.ndim, chunk_of(t).data()), "HDF5 chunks");
@@ -185,7 +188,9 @@ void check(herr_t status, const std::string& what, int code) {
 
 Handle create_file(const std::string& path) {
   prepare();
-  return {H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, file_access()), H5Fclose, path + ": cannot be created"};
+  const Handle access = file_access();
+  check(H5Pset_driver(access, write_driver(), nullptr), "HDF5 driver");
+  return {H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access), close_written, path + ": cannot be created"};
 }
 
 Handle open_file(const std::string& path) {
@@ -213,6 +218,7 @@ void write_tensor(hid_t file, const std::string& path, const Tensor& t) {
   const std::string what = where(file, path) + ": cannot be written";
   const Handle set = create_dataset(file, path, t.dtype, shape_of(t), layout_of(t));
   check(H5Dwrite(set, type_of(t.dtype), H5S_ALL, H5S_ALL, H5P_DEFAULT, t.data), what);
+  if (const int error = write_error(file)) fail(kRuntime, "{}: {}", what, std::strerror(error));     // no need to go on
 }
 
 void write_virtual(hid_t file, const std::string& path, DType dtype, const Shape& shape, const std::vector<Source>& sources) {
@@ -251,20 +257,47 @@ std::vector<Stored> list_tensors(hid_t file, const std::string& group) {
 }
 
 void read_tensor(hid_t file, const std::string& path, const Tensor& out) {
-  read_slabs(file, path, out, {{Shape(size_t(out.ndim), 0), Shape(size_t(out.ndim), 0), shape_of(out)}});
+  const std::string what = where(file, path);
+  const Stored stored = describe(open_dataset(file, path), path, what);
+  if (stored.shape != shape_of(out))
+    fail(kCorrupt, "{}: is {} {}, wanted {}", what, name_of(stored.dtype), to_string(stored.shape), to_string(out));
+  const Shape corner(stored.shape.size(), 0);
+  read_block(file, path, corner, out, corner, stored.shape);
 }
 
-void read_slabs(hid_t file, const std::string& path, const Tensor& out, const std::vector<Slab>& slabs) {
+void read_block(hid_t file, const std::string& path, const Shape& from, const Tensor& out, const Shape& to, const Shape& count) {
   const std::string what = where(file, path);
   const Handle set = open_dataset(file, path);
   const Stored stored = describe(set, path, what);
-  if (stored.dtype != out.dtype || stored.shape.size() != size_t(out.ndim))
-    fail(kCorrupt, "{}: is {} {}, wanted {}", what, name_of(stored.dtype), to_string(stored.shape), to_string(out));
-  for (const Slab& s : slabs) {
-    const Handle from = block_of(stored.shape, s.global, s.count), to = block_of(shape_of(out), s.local, s.count);
-    if (H5Sselect_valid(from) <= 0) fail(kCorrupt, "{}: is {} {}, wanted {}", what, name_of(stored.dtype), to_string(stored.shape), to_string(out));
-    check(H5Dread(set, type_of(out.dtype), to, from, H5P_DEFAULT, out.data), what + ": cannot be read", kCorrupt);
+  bool fits = stored.dtype == out.dtype && stored.shape.size() == from.size();
+  for (size_t i = 0; fits && i < from.size(); i++) fits = from[i] + count[i] <= stored.shape[i];
+  if (!fits)
+    fail(kCorrupt, "{}: is {} {}, wanted {} {} at {}", what, name_of(stored.dtype), to_string(stored.shape), name_of(out.dtype),
+         to_string(count), to_string(from));
+  const Handle source = block_of(stored.shape, from, count), target = block_of(shape_of(out), to, count);
+  check(H5Dread(set, type_of(out.dtype), target, source, H5P_DEFAULT, out.data), what + ": cannot be read", kCorrupt);
+}
+
+std::vector<Source> sources_of(hid_t file, const std::string& path) {
+  const std::string what = where(file, path) + ": its map to the rank files cannot be read";
+  const Handle set = open_dataset(file, path), layout(H5Dget_create_plist(set), H5Pclose, what);
+  size_t n = 0;
+  if (H5Pget_layout(layout) != H5D_VIRTUAL || H5Pget_virtual_count(layout, &n) < 0) fail_hdf5(kCorrupt, what);
+  std::vector<Source> sources;
+  for (size_t i = 0; i < n; i++) {
+    char name[1024];
+    check(int(H5Pget_virtual_filename(layout, i, name, sizeof name)), what, kCorrupt);
+    const Handle global(H5Pget_virtual_vspace(layout, i), H5Sclose, what), local(H5Pget_virtual_srcspace(layout, i), H5Sclose, what);
+    const size_t rank = size_t(std::max(0, H5Sget_simple_extent_ndims(local)));
+    std::vector<hsize_t> from(rank), to(rank), last(rank);
+    check(H5Sget_select_bounds(local, from.data(), last.data()), what, kCorrupt);
+    check(H5Sget_select_bounds(global, to.data(), last.data()), what, kCorrupt);
+    Slab slab{Shape(from.begin(), from.end()), Shape(to.begin(), to.end()), Shape(rank)};
+    for (size_t d = 0; d < rank; d++) slab.count[d] = int64_t(last[d] - to[d]) + 1;
+    if (sources.empty() || sources.back().file != name) sources.push_back({name, {}, {}});
+    sources.back().slabs.push_back(slab);
   }
+  return sources;
 }
 
 std::string read_text(hid_t file, const std::string& path) {

@@ -39,16 +39,19 @@ Handle open_file(const std::string& path);                              // read-
 Handle type_of(DType);                                                  // bf16: a custom IEEE-like 16-bit float
 
 void write_tensor(hid_t file, const std::string& path, const Tensor&);  // creates groups on the way; chunked with fletcher32
-// One logical tensor over the files of several ranks. Elements that no source holds, or whose file is missing, read as NaN.
+// One logical tensor over the files of several ranks, for any reader of HDF5. It reads as NaN, without an error, where a file is
+// missing; so we ourselves read the sources.
 void write_virtual(hid_t file, const std::string& path, DType, const Shape& shape, const std::vector<Source>&);
 void write_text(hid_t file, const std::string& path, const std::string&);
 void write_attribute(hid_t file, const std::string& group, const std::string& name, int64_t value);   // creates the group
 void write_attribute(hid_t file, const std::string& group, const std::string& name, const std::string& value);
 
-// Readers: Error(kCorrupt) naming file and dataset. The types must be the stored ones: nothing is converted here.
+// Readers: Error(kCorrupt) naming file and dataset. Type and shape must be the stored ones: nothing is converted here.
 std::vector<Stored> list_tensors(hid_t file, const std::string& group); // below `group`, by name; empty when there is no such group
 void read_tensor(hid_t file, const std::string& path, const Tensor& out);
-void read_slabs(hid_t file, const std::string& path, const Tensor& out, const std::vector<Slab>&);    // global of the dataset -> local of out
+// Elements at `from` of the dataset to `to` of out, `count` per dim.
+void read_block(hid_t file, const std::string& path, const Shape& from, const Tensor& out, const Shape& to, const Shape& count);
+std::vector<Source> sources_of(hid_t file, const std::string& path);    // what write_virtual was given, but for the shapes: not stored
 std::string read_text(hid_t file, const std::string& path);
 int64_t read_integer(hid_t file, const std::string& group, const std::string& attribute);
 std::string read_string(hid_t file, const std::string& group, const std::string& attribute);
