@@ -71,9 +71,9 @@ void Trainer::open_data() {
   check_shards(store, "data.train");
   train_ = make_loader(std::move(store), config_.train.sequence, config_.data.order, config_.seed, config_.model.vocab_size);
   if (config_.data.val.empty() || !config_.train.validate_every) return;
-  const TokenStore val = TokenStore::open(config_.data.val);
-  check_shards(val, "data.val");
-  val_ = make_eval_windows(val, config_.train.sequence, config_.model.vocab_size);
+  val_store_ = TokenStore::open(config_.data.val);
+  check_shards(*val_store_, "data.val");
+  val_ = make_eval_windows(*val_store_, config_.train.sequence, config_.model.vocab_size);
   val_start_ = val_->state();
 }
 

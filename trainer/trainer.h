@@ -50,6 +50,7 @@ class Trainer {
   std::string resolved_;
   RunFolder& folder_;
   std::unique_ptr<Tokenizer> tokenizer_;
+  std::optional<TokenStore> val_store_;     // val_ reads from it
   std::unique_ptr<TokenSource> train_, val_;
   LoaderState val_start_;
   std::vector<int32_t> bytes_of_token_;

@@ -6,6 +6,7 @@
 //   build/gemm_bench [bf16|f32] [seconds per shape] [shape]
 #include <fmt/core.h>
 #include <omp.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #include <algorithm>
@@ -50,7 +51,10 @@ double now() {
 }
 
 template <class T> T* filled(int64_t n, float scale) {
-  auto* p = static_cast<T*>(std::aligned_alloc(4096, (size_t(n) * sizeof(T) + 4095) / 4096 * 4096));
+  constexpr size_t kHugePage = 2 << 20;                  // as the arenas have
+  const size_t bytes = (size_t(n) * sizeof(T) + kHugePage - 1) / kHugePage * kHugePage;
+  auto* p = static_cast<T*>(std::aligned_alloc(kHugePage, bytes));
+  madvise(p, bytes, MADV_HUGEPAGE);
   uint32_t s = 7;
   for (int64_t i = 0; i < n; i++) {
     s = s * 1664525u + 1013904223u;

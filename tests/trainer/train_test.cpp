@@ -56,7 +56,7 @@ TEST(Train, S06_S07_S32_ResumeIsBitwise) {
     for (int64_t s = until + 5; s <= 20; s += 5) fs::remove_all(checkpoint_path(r.folder("halved") + "/checkpoints", s));
   }
   const TrainOutcome resumed = r.train(halved, "latest");
-  EXPECT_EQ(weights(whole.checkpoint), weights(resumed.checkpoint));
+  EXPECT_TRUE(weights(whole.checkpoint) == weights(resumed.checkpoint)) << "the checkpoints differ";
   for (const char* key : {"loss", "grad_norm", "lr", "loss_z", "tokens"}) EXPECT_EQ(r.column("straight", key), r.column("halved", key)) << key;
   EXPECT_EQ(r.column("straight", "val_loss", "validate"), r.column("halved", "val_loss", "validate"));
 }
@@ -64,15 +64,15 @@ TEST(Train, S06_S07_S32_ResumeIsBitwise) {
 TEST(Train, S81_SameConfigSameBits) {
   SmallRun r;
   const auto a = r.train({"name=a"}), b = r.train({"name=b"});
-  EXPECT_EQ(weights(a.checkpoint), weights(b.checkpoint));
+  EXPECT_TRUE(weights(a.checkpoint) == weights(b.checkpoint)) << "the checkpoints differ";
   EXPECT_EQ(r.column("a", "loss"), r.column("b", "loss"));
 }
 
 TEST(Train, RecomputeChangesNoBit) {
   SmallRun r;
   const auto none = r.train({"name=a"}), all = r.train({"name=b", "model.recompute=all"}), some = r.train({"name=c", "model.recompute={every: 2}"});
-  EXPECT_EQ(weights(none.checkpoint), weights(all.checkpoint));
-  EXPECT_EQ(weights(none.checkpoint), weights(some.checkpoint));
+  EXPECT_TRUE(weights(none.checkpoint) == weights(all.checkpoint)) << "the checkpoints differ";
+  EXPECT_TRUE(weights(none.checkpoint) == weights(some.checkpoint)) << "the checkpoints differ";
 }
 
 TEST(Train, S13_S14_S18_S41_AccumulationKeepsLossAndGradient) {
@@ -112,12 +112,12 @@ TEST(Train, StopBetweenMicroStepsDropsTheAccumulation) {
   auto straight = slow;
   straight[0] = "name=straight";
   const auto whole = r.train(straight);
-  EXPECT_EQ(weights(resumed.checkpoint), weights(whole.checkpoint));
+  EXPECT_TRUE(weights(resumed.checkpoint) == weights(whole.checkpoint)) << "the checkpoints differ";
 }
 
 TEST(Train, TimeLimitSavesAndStops) {
   SmallRun r;
-  const TrainOutcome o = r.train({"train.checkpoint={time_limit: 0.05}", "train.steps=100000", "train.validate={every: 0}", "train.sample={every: 0}"});
+  const TrainOutcome o = r.train({"train.checkpoint={time_limit: 3}", "train.steps=100000", "train.validate={every: 0}", "train.sample={every: 0}"});
   EXPECT_EQ(o.exit_code, kStopped);
   EXPECT_GT(o.step, 0);
   EXPECT_TRUE(fs::exists(o.checkpoint));
@@ -130,7 +130,7 @@ TEST(Train, NonFiniteStopsBeforeAnythingChanges) {
   expect_error(kDiverged, {"not finite", "step-00000003"}, [&] {
     r.train({"train.steps=60", "optim.schedule={kind: constant}", "optim.groups=[{match: {role: [matrix, embedding, vector]}, kind: adamw, lr: 1000, weight_decay: 900}]"}, "latest");
   });
-  EXPECT_EQ(before, weights(checkpoint_path(r.folder() + "/checkpoints", 3)));
+  EXPECT_TRUE(before == weights(checkpoint_path(r.folder() + "/checkpoints", 3))) << "the checkpoints differ";
 }
 
 TEST(Train, S67_AUsedFolderIsNotMixed) {
@@ -167,7 +167,7 @@ TEST(Train, S34_LongerRunSaysWhichScheduleIsUsed) {
 
 TEST(Train, DataOfAnotherVocabularyIsRefused) {
   SmallRun r;
-  write_shard(r.temp / "train_000.bin", small_tokens(3000, 1), "test", 40, 1, 3000);
+  for (const char* shard : {"train_000.bin", "train_001.bin"}) write_shard(r.temp / shard, small_tokens(3000, 1), "test", 40, 1, 3000);
   expect_error(kUsage, {"vocabulary of 40", "model.vocab_size is 31"}, [&] { r.train(); });
 }
 
