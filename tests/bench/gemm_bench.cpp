@@ -73,11 +73,15 @@ template <class T> void bench(const Shape& s, double seconds) {
   constexpr bool kHalf = sizeof(T) == 2;
   const auto same = kHalf ? isa::gemm_bf16 : isa::gemm_f32;
   const auto wide = kHalf ? isa::gemm_bf16_f32 : isa::gemm_f32;
+  const isa::Gemm forward = {.M = M, .N = N, .K = K, .a = x, .lda = K, .transpose_a = false, .b = w, .ldb = K, .transpose_b = true,
+                             .c = y, .ldc = N};
+  const isa::Gemm to_x = {.M = M, .N = K, .K = N, .a = y, .lda = N, .transpose_a = false, .b = w, .ldb = K, .transpose_b = false,
+                          .c = dx, .ldc = K};
+  const isa::Gemm to_w = {.M = N, .N = K, .K = M, .a = y, .lda = N, .transpose_a = true, .b = x, .ldb = K, .transpose_b = false,
+                          .c = dw, .ldc = K, .accumulate = true};
   const double flops = 2.0 * double(M) * double(N) * double(K);
-  std::vector<Product> products = {
-      {"forward", flops, [&] { same({.M = M, .N = N, .K = K, .a = x, .lda = K, .transpose_a = false, .b = w, .ldb = K, .transpose_b = true, .c = y, .ldc = N}); }, {}},
-      {"dX", flops, [&] { same({.M = M, .N = K, .K = N, .a = y, .lda = N, .transpose_a = false, .b = w, .ldb = K, .transpose_b = false, .c = dx, .ldc = K}); }, {}},
-      {"dW", flops, [&] { wide({.M = N, .N = K, .K = M, .a = y, .lda = N, .transpose_a = true, .b = x, .ldb = K, .transpose_b = false, .c = dw, .ldc = K, .accumulate = true}); }, {}}};
+  std::vector<Product> products = {{"forward", flops, [&] { same(forward); }, {}}, {"dX", flops, [&] { same(to_x); }, {}},
+                                   {"dW", flops, [&] { wide(to_w); }, {}}};
   for (Product& p : products) p.run();
   double peak = 0;
   const double until = now() + seconds;

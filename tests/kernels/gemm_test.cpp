@@ -9,8 +9,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "kernels/base/dtype.h"
@@ -30,7 +33,7 @@ const char* name_of(Types t) { return t == Types::f32 ? "f32" : t == Types::bf16
 // Elements of `size` bytes that end at (or begin behind) a page nobody may touch.
 class Guarded {
  public:
-  Guarded(int64_t count, int64_t size, bool guard_end) : size_(size) {
+  Guarded(int64_t count, int64_t size, bool guard_end) : count_(count), size_(size) {
     const int64_t page = sysconf(_SC_PAGESIZE), bytes = count * size, room = (bytes + page - 1) / page * page;
     mapped_ = room + 2 * page;
     base_ = static_cast<char*>(mmap(nullptr, size_t(mapped_), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
@@ -41,6 +44,7 @@ class Guarded {
   ~Guarded() { munmap(base_, size_t(mapped_)); }
   Guarded(const Guarded&) = delete;
   void* data() const { return data_; }
+  int64_t count() const { return count_; }
   double get(int64_t i) const { return size_ == 2 ? double(float(static_cast<bf16*>(data())[i])) : double(static_cast<float*>(data())[i]); }
   void set(int64_t i, float x) {
     if (size_ == 2) static_cast<bf16*>(data())[i] = bf16(x);
@@ -48,7 +52,7 @@ class Guarded {
   }
 
  private:
-  int64_t size_, mapped_;
+  int64_t count_, size_, mapped_;
   char *base_, *data_;
 };
 
@@ -73,9 +77,9 @@ class Problem {
         bias_(c.N, in_, c.guard_end), y_(span(c.M, c.N, ldc_), out_, c.guard_end) {
     std::mt19937 random(uint32_t(c.M * 7919 + c.N * 131 + c.K));
     std::uniform_real_distribution<float> draw(-1, 1);
-    for (int64_t i = 0, n = span(c.form == Form::dw ? c.K : c.M, c.form == Form::dw ? c.M : c.K, lda_); i < n; i++) a_.set(i, draw(random));
-    for (int64_t i = 0, n = span(c.form == Form::forward ? c.N : c.K, c.form == Form::forward ? c.K : c.N, ldb_); i < n; i++) b_.set(i, draw(random));
-    for (int64_t i = 0; i < c.N; i++) bias_.set(i, draw(random));
+    for (int64_t i = 0; i < a_.count(); i++) a_.set(i, draw(random));
+    for (int64_t i = 0; i < b_.count(); i++) b_.set(i, draw(random));
+    for (int64_t i = 0; i < bias_.count(); i++) bias_.set(i, draw(random));
     fill(kCanary);
     for (int64_t m = 0; m < c.M; m++)
       for (int64_t n = 0; n < c.N; n++) y_.set(m * ldc_ + n, c.accumulate ? 0.25f * float(m % 5) - float(n % 3) : NAN);
@@ -120,8 +124,8 @@ class Problem {
   }
 
   std::string describe() const {
-    return fmt::format("{} {} {} M {} N {} K {}{}{} pads {} {} {}", isa::name_of(tier()), name_of(c_.form), name_of(c_.types), c_.M, c_.N, c_.K,
-                       c_.bias ? " bias" : "", c_.accumulate ? " accumulate" : "", c_.pad_a, c_.pad_b, c_.pad_c);
+    return fmt::format("{} {} {} M {} N {} K {}{}{} pads {} {} {}", isa::name_of(tier()), name_of(c_.form), name_of(c_.types), c_.M, c_.N,
+                       c_.K, c_.bias ? " bias" : "", c_.accumulate ? " accumulate" : "", c_.pad_a, c_.pad_b, c_.pad_c);
   }
 
  private:
@@ -172,8 +176,10 @@ TEST_P(GemmTest, OddSizesInEveryForm) {
   for (Form form : kForms)
     for (Types types : kTypes)
       for (int i = 0; i < 40; i++) {
-        const int64_t M = i < 13 ? kSizes[i] : size(), N = i < 13 ? kSizes[(i * 5) % 13] : size(), K = i < 13 ? kSizes[(i * 8 + 3) % 13] : size();
-        expect_right({.form = form, .types = types, .M = M, .N = N, .K = K, .bias = i % 3 == 0, .accumulate = i % 3 == 1, .guard_end = i % 2 == 0});
+        const bool each = i < 13;                          // every size in every place, then at random
+        const int64_t M = each ? kSizes[i] : size(), N = each ? kSizes[(i * 5) % 13] : size(), K = each ? kSizes[(i * 8 + 3) % 13] : size();
+        expect_right({.form = form, .types = types, .M = M, .N = N, .K = K, .bias = i % 3 == 0, .accumulate = i % 3 == 1,
+                      .guard_end = i % 2 == 0});
       }
 }
 
@@ -183,9 +189,11 @@ TEST_P(GemmTest, MoreThanOneBlock) {
   for (Form form : kForms)
     for (Types types : kTypes) {
       expect_right({.form = form, .types = types, .M = 101, .N = 70, .K = 1701, .bias = true});
+      expect_right({.form = form, .types = types, .M = 53, .N = 37, .K = 2201, .bias = form == Form::dx, .accumulate = form == Form::dw});
       expect_right({.form = form, .types = types, .M = 50, .N = 801, .K = 67, .accumulate = true});
       expect_right({.form = form, .types = types, .M = 1003, .N = 37, .K = 45});
       expect_right({.form = form, .types = types, .M = 97, .N = 65, .K = 900, .accumulate = true});
+      expect_right({.form = form, .types = types, .M = 21, .N = 19, .K = 2201, .accumulate = true});           // one ragged block of C
     }
 }
 
@@ -198,32 +206,48 @@ TEST_P(GemmTest, RowsMayLieApart) {
     }
 }
 
-// Large enough that C is written past the caches, where the tier does that, whole and with a ragged edge. Constant operands: the answer is K / 4.
+// A product whose answer is known without a second loop, exactly even in bf16: row m of A holds (1 + m % 3) / 2, column n of B
+// holds (n % 7) / 4; K / 8 a power of two.
+template <class In, class Out> void expect_known(Form form, int64_t M, int64_t N, int64_t K, int64_t ldc, void (*product)(const Gemm&)) {
+  const auto a_of = [](int64_t m) { return In(0.5f * float(1 + m % 3)); };
+  const auto b_of = [](int64_t n) { return In(0.25f * float(n % 7)); };
+  std::vector<In> a(size_t(M * K)), b(size_t(N * K));
+  for (int64_t i = 0; i < M * K; i++) a[size_t(i)] = a_of(form == Form::dw ? i % M : i / K);
+  for (int64_t i = 0; i < N * K; i++) b[size_t(i)] = b_of(form == Form::forward ? i / K : i % N);
+  const size_t bytes = (size_t(M * ldc) * sizeof(Out) + 63) / 64 * 64;
+  std::unique_ptr<Out, decltype(&std::free)> c(static_cast<Out*>(std::aligned_alloc(64, bytes)), &std::free);
+  std::memset(static_cast<void*>(c.get()), 0xff, bytes);                     // NaN
+  product({.M = M, .N = N, .K = K, .a = a.data(), .lda = form == Form::dw ? M : K, .transpose_a = form == Form::dw, .b = b.data(),
+           .ldb = form == Form::forward ? K : N, .transpose_b = form == Form::forward, .c = c.get(), .ldc = ldc});
+  int64_t wrong = 0, outside = 0;
+  for (int64_t i = 0; i < M * ldc; i++) {
+    const float x = float(c.get()[i]);
+    if (i % ldc < N) wrong += x != float(K) * float(a_of(i / ldc)) * float(b_of(i % ldc));
+    else outside += !std::isnan(x);
+  }
+  EXPECT_EQ(wrong, 0) << name_of(form) << " " << M << " " << N << " " << K;
+  EXPECT_EQ(outside, 0) << name_of(form) << " " << M << " " << N << " " << K;
+}
+void expect_known(Types types, Form form, int64_t M, int64_t N, int64_t K, int64_t ldc) {
+  if (types == Types::f32) expect_known<float, float>(form, M, N, K, ldc, gemm_f32);
+  else if (types == Types::bf16) expect_known<bf16, bf16>(form, M, N, K, ldc, gemm_bf16);
+  else expect_known<bf16, float>(form, M, N, K, ldc, gemm_bf16_f32);
+}
+
+// Large enough that C is written past the caches, where the tier does that, whole and with a ragged edge.
 TEST_P(GemmTest, LargeResults) {
   if (GetParam() == Tier::plain) GTEST_SKIP() << "nothing new, and slow";
   for (Types types : kTypes)
-    for (int64_t N : {2048, 2040}) {
-      const int64_t M = 1100, K = 40, ldc = 2048;
-      const size_t in = types == Types::f32 ? 4 : 2, out = types == Types::bf16 ? 2 : 4;
-      std::vector<char> a(size_t(M * K) * in), b(size_t(N * K) * in);
-      auto* y = static_cast<char*>(std::aligned_alloc(64, size_t(M * ldc) * out));
-      std::memset(y, 0xff, size_t(M * ldc) * out);
-      for (int64_t i = 0; i < M * K; i++) in == 4 ? void(reinterpret_cast<float*>(a.data())[i] = 0.5f) : void(reinterpret_cast<bf16*>(a.data())[i] = bf16(0.5f));
-      for (int64_t i = 0; i < N * K; i++) in == 4 ? void(reinterpret_cast<float*>(b.data())[i] = 0.5f) : void(reinterpret_cast<bf16*>(b.data())[i] = bf16(0.5f));
-      const Gemm g = {.M = M, .N = N, .K = K, .a = a.data(), .lda = K, .transpose_a = false, .b = b.data(), .ldb = K, .transpose_b = true, .c = y, .ldc = ldc};
-      if (types == Types::f32) gemm_f32(g);
-      else if (types == Types::bf16) gemm_bf16(g);
-      else gemm_bf16_f32(g);
-      int64_t wrong = 0, outside = 0;
-      for (int64_t i = 0; i < M * ldc; i++) {
-        const float x = out == 2 ? float(reinterpret_cast<bf16*>(y)[i]) : reinterpret_cast<float*>(y)[i];
-        if (i % ldc < N) wrong += x != 10.0f;
-        else outside += !std::isnan(x);
-      }
-      EXPECT_EQ(wrong, 0) << name_of(types) << " N " << N;
-      EXPECT_EQ(outside, 0) << name_of(types) << " N " << N;
-      std::free(y);
-    }
+    for (int64_t N : {2048, 2040}) expect_known(types, Form::forward, 1100, N, 32, 2048);
+}
+
+// So large that packed operands exist only in part at one time: B by ranges of columns, a transposed A by ranges of rows.
+TEST_P(GemmTest, OperandsBeyondTheWorkspace) {
+  if (GetParam() == Tier::plain) GTEST_SKIP() << "nothing new, and slow";
+  for (Types types : {Types::f32, Types::bf16}) {
+    expect_known(types, Form::forward, 33, 17501, 1024, 17501);
+    expect_known(types, Form::dw, 17501, 33, 1024, 33);
+  }
 }
 
 TEST_P(GemmTest, NothingToDo) {
@@ -279,8 +303,12 @@ TEST_P(GemmTest, NotFiniteStaysInItsRow) {
     a32[size_t(20 * K)] = INFINITY;
     std::vector<bf16> a16(a32.begin(), a32.end()), b16(b32.begin(), b32.end()), y16(size_t(M * N));
     const bool f32 = types == Types::f32, half = types == Types::bf16;
-    const Gemm g = {.M = M, .N = N, .K = K, .a = f32 ? (void*)a32.data() : a16.data(), .lda = K, .transpose_a = false,
-                    .b = f32 ? (void*)b32.data() : b16.data(), .ldb = K, .transpose_b = true, .c = half ? (void*)y16.data() : y32.data(), .ldc = N};
+    const void *a = a16.data(), *b = b16.data();
+    if (f32) a = a32.data(), b = b32.data();
+    void* y = y32.data();
+    if (half) y = y16.data();
+    const Gemm g = {.M = M, .N = N, .K = K, .a = a, .lda = K, .transpose_a = false, .b = b, .ldb = K, .transpose_b = true,
+                    .c = y, .ldc = N};
     f32 ? gemm_f32(g) : half ? gemm_bf16(g) : gemm_bf16_f32(g);
     for (int64_t i = 0; i < M * N; i++) {
       const float x = half ? float(y16[size_t(i)]) : y32[size_t(i)];

@@ -1,11 +1,11 @@
 #include "kernels/cpu/isa/gemm.h"
 
 #include <omp.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
-#include <utility>
 
 #include "kernels/base/dtype.h"
 #include "kernels/cpu/isa/gemm_unit.h"
@@ -37,20 +37,21 @@ template <class In, class Out> void gemm_plain(const GemmCall& c) {
 
 // ---- blocks over threads ---------------------------------------------------------------------------------------------------
 
-// Packed B and the threads' scratch, kept between calls and owned by the calling thread. It grows before a parallel region,
-// where an exception can still be thrown.
+// Packed operands and the threads' scratch, kept between calls and owned by the calling thread. It grows before a parallel
+// region, where an exception can still be thrown. Huge pages are worth 10 %.
 class Memory {
  public:
   char* get(int64_t bytes) {
-    constexpr int64_t kPage = 4096;
+    constexpr int64_t kHugePage = 2 << 20;
     if (bytes > bytes_) {
-      bytes_ = div_up(bytes, kPage) * kPage;
+      const int64_t size = div_up(bytes, kHugePage) * kHugePage;
       data_.reset();
-      data_.reset(static_cast<char*>(std::aligned_alloc(size_t(kPage), size_t(bytes_))));
-      if (!data_) {
-        const int64_t wanted = std::exchange(bytes_, 0);
-        fail(kEnvironment, "matrix product: no memory for {} bytes of packed operands; lower train.micro_batch or train.threads", wanted);
-      }
+      bytes_ = 0;
+      data_.reset(static_cast<char*>(std::aligned_alloc(size_t(kHugePage), size_t(size))));
+      if (!data_)
+        fail(kEnvironment, "matrix product: no memory for {} bytes of packed operands; lower train.micro_batch or train.threads", size);
+      madvise(data_.get(), size_t(size), MADV_HUGEPAGE);
+      bytes_ = size;
     }
     return data_.get();
   }
@@ -65,44 +66,62 @@ Memory& memory() {
   return m;
 }
 
-// Column blocks whose packed copies exist at one time: the copy of a vocabulary's matrix would be as large as the matrix.
-int64_t blocks_per_phase(const GemmUnit& unit, const GemmCall& c) {
-  constexpr int64_t kPackedBytes = 16 << 20;
-  return std::max<int64_t>(1, kPackedBytes / (div_up(c.K, c.kc) * c.kc * c.nc * unit.element_bytes));
-}
-
 // Waking the other threads costs some microseconds.
 int threads_for(const GemmCall& c, bool matrix_unit) {
   const double microseconds = 2.0 * double(c.M) * double(c.N) * double(c.K) / (matrix_unit ? 1e6 : 1e5);
   return microseconds < 20 ? 1 : omp_get_max_threads();
 }
 
+// The order of work: ranges of columns, within them ranges of rows, so that packed operands never take more than kPackedBytes
+// each (or one task's share); the packed copy of a vocabulary's matrix would be as large as the matrix.
+struct Schedule {
+  int64_t k_blocks, n_blocks, m_blocks;
+  int64_t panels;                  // of a block of B
+  int64_t panel_bytes, column_bytes, row_bytes;                // a panel; all k of a column range; all k of a task's rows of A
+  int64_t n_step, m_step;          // blocks per range
+};
+Schedule schedule_of(const GemmUnit& unit, const GemmCall& c) {
+  constexpr int64_t kPackedBytes = 32 << 20;
+  Schedule s = {div_up(c.K, c.kc), div_up(c.N, c.nc), div_up(c.M, c.mc), c.nc / unit.panel};
+  s.panel_bytes = c.kc * unit.panel * unit.element_bytes;
+  s.column_bytes = s.k_blocks * s.panels * s.panel_bytes;
+  s.row_bytes = unit.pack_a && c.transpose_a ? div_up(c.K, 32) * 32 * c.mc * unit.element_bytes : 0;
+  s.n_step = std::min(s.n_blocks, std::max<int64_t>(1, kPackedBytes / s.column_bytes));
+  s.m_step = s.row_bytes == 0 ? s.m_blocks : std::min(s.m_blocks, std::max<int64_t>(1, kPackedBytes / s.row_bytes));
+  return s;
+}
+
 void run_blocks(const GemmUnit& unit, GemmCall c) {
-  constexpr int64_t kPanelsPerPack = 8;                // neighbours: long pieces of the rows of B
+  constexpr int64_t kRun = 8;      // panels of B packed together: long pieces of its rows
   const int threads = threads_for(c, unit.element_bytes == 2);
   unit.choose_blocks(&c, threads);
-  const int64_t k_blocks = div_up(c.K, c.kc), n_blocks = div_up(c.N, c.nc), m_blocks = div_up(c.M, c.mc);
-  const int64_t panels = c.nc / unit.panel, panel_bytes = c.kc * unit.panel * unit.element_bytes, range_bytes = k_blocks * panels * panel_bytes;
-  const int64_t phase = std::min(n_blocks, blocks_per_phase(unit, c));
+  const Schedule s = schedule_of(unit, c);
+  const int64_t runs = div_up(s.panels, kRun), stripes = s.row_bytes == 0 ? 0 : div_up(c.K, 32);
   const int64_t scratch_bytes = div_up(unit.scratch_bytes(c), 4096) * 4096;
-  char* const packed = memory().get(phase * range_bytes + threads * scratch_bytes);
-  char* const scratch = packed + phase * range_bytes;
-
-  const int64_t runs = div_up(panels, kPanelsPerPack);
+  char* const packed_b = memory().get(s.n_step * s.column_bytes + s.m_step * s.row_bytes + threads * scratch_bytes);
+  char* const packed_a = packed_b + s.n_step * s.column_bytes;
+  char* const scratch = packed_a + s.m_step * s.row_bytes;
 
 #pragma omp parallel num_threads(threads)
-  for (int64_t first = 0; first < n_blocks; first += phase) {
-    const int64_t ranges = std::min(phase, n_blocks - first);
-#pragma omp for schedule(dynamic, 1)
-    for (int64_t i = 0; i < ranges * k_blocks * runs; i++) {
-      const int64_t block = i / runs, panel = i % runs * kPanelsPerPack;
-      const int64_t n0 = (first + block / k_blocks) * c.nc + panel * unit.panel;
-      const int64_t count = std::min({kPanelsPerPack, panels - panel, div_up(c.N - n0, unit.panel)});
-      if (count > 0) unit.pack_b(c, block % k_blocks * c.kc, n0, count, packed + (block * panels + panel) * panel_bytes);
+  for (int64_t n_first = 0; n_first < s.n_blocks; n_first += s.n_step) {
+    const int64_t columns = std::min(s.n_step, s.n_blocks - n_first);
+#pragma omp for schedule(dynamic, 1) nowait
+    for (int64_t i = 0; i < columns * s.k_blocks * runs; i++) {
+      const int64_t block = i / runs, panel = i % runs * kRun, n0 = (n_first + block / s.k_blocks) * c.nc + panel * unit.panel;
+      const int64_t count = std::min({kRun, s.panels - panel, div_up(c.N - n0, unit.panel)});
+      if (count > 0) unit.pack_b(c, block % s.k_blocks * c.kc, n0, count, packed_b + (block * s.panels + panel) * s.panel_bytes);
     }
+    for (int64_t m_first = 0; m_first < s.m_blocks; m_first += s.m_step) {
+      const int64_t rows = std::min(s.m_step, s.m_blocks - m_first), m0 = m_first * c.mc;
 #pragma omp for schedule(dynamic, 1)
-    for (int64_t i = 0; i < ranges * m_blocks; i++)
-      unit.run_task(c, i % m_blocks * c.mc, (first + i / m_blocks) * c.nc, packed + i / m_blocks * range_bytes, scratch + omp_get_thread_num() * scratch_bytes);
+      for (int64_t i = 0; i < stripes; i++) unit.pack_a(c, m0, std::min(rows * c.mc, c.M - m0), i * 32, packed_a);
+#pragma omp for schedule(dynamic, 1)
+      for (int64_t i = 0; i < rows * columns; i++) {
+        const int64_t m = i % rows, n = i / rows;
+        unit.run_task(c, m0 + m * c.mc, (n_first + n) * c.nc, s.row_bytes == 0 ? nullptr : packed_a + m * s.row_bytes,
+                      packed_b + n * s.column_bytes, scratch + omp_get_thread_num() * scratch_bytes);
+      }
+    }
   }
 }
 

@@ -2,24 +2,24 @@
 //
 // A block of B (kc x nc) stays in L2 while the rows of A pass by. What is not a tile product happens in the shadow of one: two
 // jobs are cut into small steps and done between products. The block finished before is converted and stored (a vector load
-// right behind a tile store would wait for it; worth a third), and the rows of A needed next are packed, with their cache
-// lines asked for well before: a load that misses stops all tile loads behind it. Packing from hot lines costs nothing
-// measurable, packing from cold ones up to a quarter of the time: that is the limit of dW and of long k.
+// right behind a tile store would wait for it; worth a third), and the rows of A needed next are packed, their cache lines
+// asked for well before: a load that misses holds up all tile loads behind it.
+//
+// A transposed A (dW) is packed beforehand and as a whole, in the order it lies in memory. Taken column range by column range
+// in the shadow of products it came in pieces of a few cache lines, too short for the hardware to fetch ahead, and cost a quarter
+// of the time; its transposition costs nothing measurable. Packed, it also allows blocks of k so long that C is seldom revisited.
 #ifdef __AMX_BF16__
 #include "kernels/cpu/isa/gemm_amx_block.inl"
 
 namespace wyvern::isa {
 namespace {
 
-// Panels packed at a time. Transposed: 192 columns of stored A are six cache lines in a row.
-template <bool kTransposed> constexpr int64_t kPanels = kTransposed ? 4 : 1;
-int64_t rows_per_group(const GemmCall& c) { return (c.transpose_a ? kPanels<true> : kPanels<false>) * kRows; }
 // Between blocks of k the sums of an f32 C that is added to stay in C; all others wait in scratch.
 bool in_place(const GemmCall& c) { return !c.bf16_out && c.accumulate; }
 bool sums_wait(const GemmCall& c) { return !in_place(c) && c.K > c.kc; }
 
 struct Scratch {
-  uint16_t* a[2];                  // groups of panels, used in turn
+  uint16_t* a[2];                  // panels, used in turn; not with a packed A
   float* blocks;                   // two blocks that leave
   float* bias;                     // (nc)
   float* sums;                     // [panel][column / 32] blocks
@@ -31,8 +31,9 @@ int64_t carve(const GemmCall& c, char* base, Scratch* s) {
     used += round_up(bytes, 64);
     return p;
   };
-  s->a[0] = reinterpret_cast<uint16_t*>(take(rows_per_group(c) * c.kc * 2));
-  s->a[1] = reinterpret_cast<uint16_t*>(take(rows_per_group(c) * c.kc * 2));
+  const int64_t panel = c.transpose_a ? 0 : kRows * c.kc * 2;
+  s->a[0] = reinterpret_cast<uint16_t*>(take(panel));
+  s->a[1] = reinterpret_cast<uint16_t*>(take(panel));
   s->blocks = reinterpret_cast<float*>(take(2 * kBlock * 4));
   s->bias = reinterpret_cast<float*>(take(c.nc * 4));
   s->sums = reinterpret_cast<float*>(take(sums_wait(c) ? round_up(c.mc, kRows) * c.nc * 4 : 0));
@@ -53,11 +54,12 @@ void load_bias(const GemmCall& c, int64_t n0, float* bias) {
 
 // ---- a task: mc x nc of C ------------------------------------------------------------------------------------------------
 
-template <bool kTransposed> class Task {
+class Task {
  public:
-  Task(const GemmCall& c, int64_t m0, int64_t n0, const uint16_t* packed_b, char* scratch)
-      : c_(c), m0_(m0), n0_(n0), b_(packed_b), source_(stored_a(c)), in_place_(in_place(c)), sums_wait_(sums_wait(c)) {
-    carve(c, scratch, &s_);
+  Task(const GemmCall& c, int64_t m0, int64_t n0, const void* packed_a, const void* packed_b, void* scratch)
+      : c_(c), m0_(m0), n0_(n0), a_(static_cast<const uint16_t*>(packed_a)), b_(static_cast<const uint16_t*>(packed_b)),
+        source_(stored_a(c)), in_place_(in_place(c)), sums_wait_(sums_wait(c)) {
+    carve(c, static_cast<char*>(scratch), &s_);
     load_bias(c, n0, s_.bias);
     rows_ = min_of(c.mc, c.M - m0);
     columns_ = min_of(c.nc, c.N - n0);
@@ -67,50 +69,31 @@ template <bool kTransposed> class Task {
 
   void run() {
     tile_configure();
-    Group now;
-    start_packing(now);
-    while (packing_.left > 0) pack_next<kTransposed>(packing_, source_);
-    while (now.k0 < c_.K) {
-      const Group next = after(now);
-      const uint16_t* a = s_.a[turn_];
-      if (next.k0 < c_.K) start_packing(next);
-      multiply(now, a);
-      now = next;
-    }
+    start_packing(0, 0);
+    while (packing_.left > 0) pack_next(packing_, source_);
+    for (int64_t k0 = 0; k0 < c_.K; k0 += c_.kc)
+      for (int64_t panel = 0; panel < panels_; panel++) multiply_panel(k0, panel);
     store_rows(leaving_, kRows);
     _mm_sfence();                                        // streamed rows are visible before the task counts as done
     tile_release();
   }
 
  private:
-  static constexpr int64_t kGroup = kPanels<kTransposed>;
-  struct Group {                   // kGroup panels from `panel` on, over the block of k that begins at k0
-    int64_t k0 = 0, panel = 0;
-  };
-
-  Group after(const Group& g) const {
-    if (g.panel + kGroup < panels_) return {g.k0, g.panel + kGroup};
-    return {g.k0 + c_.kc, 0};
-  }
-  int64_t panels_of(const Group& g) const { return min_of(kGroup, panels_ - g.panel); }
   int64_t steps_at(int64_t k0) const { return (min_of(c_.kc, c_.K - k0) + 31) / 32; }
 
-  void start_packing(const Group& g) {
+  void start_packing(int64_t k0, int64_t panel) {
+    if (a_ || k0 >= c_.K) return;
     turn_ ^= 1;
-    packing_ = {};
-    packing_.to = s_.a[turn_];
-    packing_.m0 = m0_ + g.panel * kRows;
-    packing_.k0 = g.k0;
-    packing_.steps = steps_at(g.k0);
-    packing_.row_tiles = panels_of(g) * kRowTiles;
-    packing_.left = packing_.row_tiles * packing_.steps * kParts<kTransposed>;
+    packing_ = {s_.a[turn_], m0_ + panel * kRows, k0, steps_at(k0), 0, 0, steps_at(k0) * kPartsPerStep};
   }
 
-  // All columns for the rows of a packed group, while the next one is packed.
-  void multiply(const Group& g, const uint16_t* a) {
-    const int64_t blocks = panels_of(g) * b_panels_, parts = (packing_.left + blocks - 1) / blocks, panel_size = steps_at(g.k0) * kRowTiles * kTile;
-    for (int64_t p = 0; p < panels_of(g); p++)
-      for (int64_t j = 0; j < b_panels_; j++) block(g.k0, g.panel + p, j, a + p * panel_size, b_ + g.k0 * c_.nc + j * c_.kc * kColumns, parts);
+  // All columns for one panel of A, while the next one is packed.
+  void multiply_panel(int64_t k0, int64_t panel) {
+    const uint16_t* a = a_ ? a_ + (panel * round_up(c_.K, 32) + k0) * kRows : s_.a[turn_];
+    if (panel + 1 < panels_) start_packing(k0, panel + 1);
+    else start_packing(k0 + c_.kc, 0);
+    const int64_t parts = (packing_.left + b_panels_ - 1) / b_panels_;
+    for (int64_t j = 0; j < b_panels_; j++) block(k0, panel, j, a, b_ + k0 * c_.nc + j * c_.kc * kColumns, parts);
   }
 
   void block(int64_t k0, int64_t panel, int64_t j, const uint16_t* a, const uint16_t* b, int64_t parts) {
@@ -132,7 +115,7 @@ template <bool kTransposed> class Task {
       if (k0 > 0) sums.in = waiting, sums.next = waiting + kBlock * 4;
       if (!leaves) sums.out = waiting;
     }
-    multiply_block<kTransposed>(a, b, steps_at(k0), sums, leaving_, packing_, source_, parts);
+    multiply_block(a, b, steps_at(k0), sums, leaving_, packing_, source_, parts);
     if (leaves) leave(mine, panel, j);
   }
 
@@ -167,7 +150,7 @@ template <bool kTransposed> class Task {
 
   const GemmCall& c_;
   int64_t m0_, n0_;
-  const uint16_t* b_;
+  const uint16_t *a_, *b_;
   Stored source_;
   bool in_place_, sums_wait_;
   Scratch s_ = {};
@@ -194,21 +177,30 @@ void pack_b(const GemmCall& c, int64_t k0, int64_t n0, int64_t panels, void* to)
   }
 }
 
-void run_task(const GemmCall& c, int64_t m0, int64_t n0, const void* packed_b, void* scratch) {
-  const auto* b = static_cast<const uint16_t*>(packed_b);
-  if (c.transpose_a) Task<true>(c, m0, n0, b, static_cast<char*>(scratch)).run();
-  else Task<false>(c, m0, n0, b, static_cast<char*>(scratch)).run();
+void pack_a(const GemmCall& c, int64_t m0, int64_t rows, int64_t k0, void* to) {
+  const Stored a = stored_a(c);
+  auto* tiles = static_cast<uint16_t*>(to);
+  const int64_t K = round_up(c.K, 32);
+  for (int64_t i = 0; i < (rows + kRows - 1) / kRows * kRowTiles; i++)
+    pack_pairs_transposed(tiles + i / kRowTiles * K * kRows + (k0 / 32 * kRowTiles + i % kRowTiles) * kTile, a, k0, m0 + i * 16);
 }
 
-// A block of B stays in L2 (2 MiB on every core with this unit) beside two groups of A; k is cut evenly.
+void run_task(const GemmCall& c, int64_t m0, int64_t n0, const void* packed_a, const void* packed_b, void* scratch) {
+  Task(c, m0, n0, packed_a, packed_b, scratch).run();
+}
+
+// A block of B stays in L2 (2 MiB on every core with this unit) beside two panels of A; k is cut evenly.
 void choose_blocks(GemmCall* c, int threads) {
-  constexpr int64_t kLongest = 832, kBlockBytes = 1280 << 10, kMostRows = 768;
-  const int64_t k_blocks = max_of(1, (c->K + kLongest - 1) / kLongest);
-  c->kc = max_of(32, round_up((c->K + k_blocks - 1) / k_blocks, 32));
-  const int64_t most = max_of(kColumns, kBlockBytes / (2 * c->kc) / kColumns * kColumns);
-  const int64_t n_blocks = max_of(1, (c->N + most - 1) / most);
-  c->nc = max_of(kColumns, round_up((c->N + n_blocks - 1) / n_blocks, kColumns));
-  const int64_t m_blocks = max_of((c->M + kMostRows - 1) / kMostRows, (4 * threads + n_blocks - 1) / n_blocks);
+  constexpr int64_t kBlockBytes = 1280 << 10, kPackedBytes = 96 << 20, kMostRows = 768, kPayingRows = 480;
+  const int64_t longest = c->transpose_a ? 2112 : 832, k_blocks = (c->K + longest - 1) / longest;
+  c->kc = round_up((c->K + k_blocks - 1) / k_blocks, 32);
+  const int64_t most = max_of(kColumns, min_of(kBlockBytes / (2 * c->kc), kPackedBytes / (2 * c->K)) / kColumns * kColumns);
+  const int64_t n_blocks = (c->N + most - 1) / most;
+  c->nc = round_up((c->N + n_blocks - 1) / n_blocks, kColumns);
+  // Four tasks a thread even out what other processes take; but with several blocks of k a task brings each block of B into
+  // its L2 anew, which needs many rows to pay.
+  const int64_t wanted = (4 * threads + n_blocks - 1) / n_blocks, enough = max_of(c->M / kPayingRows, (threads + n_blocks - 1) / n_blocks);
+  const int64_t m_blocks = max_of((c->M + kMostRows - 1) / kMostRows, k_blocks > 1 ? min_of(wanted, enough) : wanted);
   c->mc = round_up((c->M + m_blocks - 1) / m_blocks, kRows);
 }
 
@@ -219,7 +211,7 @@ int64_t scratch_bytes(const GemmCall& c) {
 
 }  // namespace
 
-const GemmUnit kGemmAmx = {kColumns, 2, choose_blocks, scratch_bytes, pack_b, run_task};
+const GemmUnit kGemmAmx = {kColumns, 2, choose_blocks, scratch_bytes, pack_b, run_task, pack_a};
 
 }  // namespace wyvern::isa
 #endif

@@ -50,42 +50,32 @@ struct Leaving {
   for (; n > 0 && s.row < s.rows; n--) store_row(s);
 }
 
-// Rows of op(A) being packed: a block of k for a group of panels, each panel [k / 32][3] tiles.
+// A panel being packed from rows of A as they lie: a block of k of 48 rows, [k / 32][3] tiles. It goes by a few rows of a tile
+// at a time, because tile loads wait for stores with the same low address bits.
 struct Packing {
   uint16_t* to = nullptr;
   int64_t m0 = 0, k0 = 0;
   int64_t steps = 0;               // k tiles
-  int64_t row_tiles = 0;           // 3 per panel
-  int64_t step = 0, row_tile = 0;  // the next one
-  int64_t part = 0;                // of its kParts
+  int64_t step = 0, row = 0;       // the next one
   int64_t left = 0;                // parts to do
 };
-// A part of a tile: few enough stores at once that tile loads with the same low address bits seldom wait for one. A transposed
-// tile cannot be cut.
-template <bool kTransposed> constexpr int64_t kParts = kTransposed ? 1 : 8;
+constexpr int64_t kPartRows = 2;
+constexpr int64_t kPartsPerStep = kRows / kPartRows;
 
-template <bool kTransposed> [[gnu::always_inline]] inline void pack_next(Packing& p, const Stored& a) {
-  constexpr int64_t kAhead = 2;                          // steps; behind the last step comes the first of the group after this one
-  const int64_t k = p.k0 + p.step * 32, m = p.m0 + p.row_tile * 16;
+[[gnu::always_inline]] inline void pack_next(Packing& p, const Stored& a) {
+  constexpr int64_t kAhead = 2;                          // steps; behind the last step comes the first of the next 48 rows
+  const int64_t k = p.k0 + p.step * 32;
   const bool wraps = p.step + kAhead >= p.steps;
-  const int64_t next_k = k + (kAhead - (wraps ? p.steps : 0)) * 32, next_m = m + (wraps ? p.row_tiles * 16 : 0);
-  uint16_t* tile = p.to + ((p.row_tile / kRowTiles * p.steps + p.step) * kRowTiles + p.row_tile % kRowTiles) * kTile;
-  p.left--;
-  if constexpr (kTransposed) {
-    pack_pairs_transposed(tile, a, k, m);
-    if (p.row_tile % 2 == 0)                             // two tiles share the cache lines of 32 columns
-      for (int64_t i = 0; i < 32; i++) _mm_prefetch(a.data + (next_k + i) * a.ld + next_m, _MM_HINT_T1);
-  } else {
-    constexpr int64_t kCount = 16 / kParts<kTransposed>;
-    const __mmask32 columns = first_lanes(a.columns - k);
-    for (int64_t i = p.part * kCount; i < (p.part + 1) * kCount; i++) {
-      _mm512_store_si512(tile + i * 32, row_of_32(a, m + i, columns, k));
-      _mm_prefetch(a.data + (next_m + i) * a.ld + next_k, _MM_HINT_T1);
-    }
-    if (++p.part < kParts<kTransposed>) return;
-    p.part = 0;
+  const uint16_t* next = a.data + (p.m0 + p.row + (wraps ? kRows : 0)) * a.ld + k + (kAhead - (wraps ? p.steps : 0)) * 32;
+  const __mmask32 columns = first_lanes(a.columns - k);
+  uint16_t* to = p.to + p.step * kRowTiles * kTile + p.row * 32;
+  for (int64_t i = 0; i < kPartRows; i++) {
+    _mm512_store_si512(to + i * 32, row_of_32(a, p.m0 + p.row + i, columns, k));
+    _mm_prefetch(next + i * a.ld, _MM_HINT_T1);
   }
-  if (++p.row_tile == p.row_tiles) p.row_tile = 0, p.step++;
+  p.left--;
+  p.row += kPartRows;
+  if (p.row == kRows) p.row = 0, p.step++;
 }
 
 [[gnu::always_inline]] inline void load_block(const char* c, int64_t stride) {
@@ -136,15 +126,14 @@ struct Sums {
   const char* next;                // C of the block after this one, not yet in the caches; null: nothing to bring
 };
 
-// One block: a panel of A times a panel of B over `steps` k tiles, with up to `units` parts of packing and the leaving block's
+// One block: a panel of A times a panel of B over `steps` k tiles, with up to `parts` parts of packing and the leaving block's
 // rows done on the side.
-template <bool kTransposed>
 void multiply_block(const uint16_t* a, const uint16_t* b, int64_t steps, const Sums& sums, Leaving& leaving_state, Packing& packing_state,
-                    const Stored& source, int64_t units) {
+                    const Stored& source, int64_t parts) {
   Leaving leaving = leaving_state;                       // local: a tile instruction may write to whatever others can reach
   Packing packing = packing_state;
   const int64_t rows_per_step = (kRows + steps - 1) / steps, stride = sums.stride;
-  const int64_t left = max_of(0, packing.left - units);
+  const int64_t left = max_of(0, packing.left - parts);
   const char* next = sums.next;
   if (sums.in) load_block(sums.in, stride);
   else clear_block();
@@ -152,7 +141,7 @@ void multiply_block(const uint16_t* a, const uint16_t* b, int64_t steps, const S
     dot_step(a, b);
     a += kRowTiles * kTile;
     b += 2 * kTile;
-    if (packing.left > left) pack_next<kTransposed>(packing, source);
+    if (packing.left > left) pack_next(packing, source);
     if (leaving.row < leaving.rows) store_rows(leaving, rows_per_step);
     if (next)
       for (int64_t i = 0; i < rows_per_step; i++, next += stride) {
@@ -161,7 +150,7 @@ void multiply_block(const uint16_t* a, const uint16_t* b, int64_t steps, const S
       }
   }
   store_block(sums.out, stride);
-  while (packing.left > left) pack_next<kTransposed>(packing, source);
+  while (packing.left > left) pack_next(packing, source);
   store_rows(leaving, kRows);
   leaving_state = leaving;
   packing_state = packing;

@@ -27,6 +27,10 @@ inline __m256i row_of_16(const Stored& s, int64_t row, __mmask16 columns, int64_
   if (row >= s.rows) return _mm256_setzero_si256();
   return _mm256_maskz_loadu_epi16(columns, s.data + row * s.ld + column);
 }
+inline __m512i pair_of_rows(const Stored& s, int64_t row, int64_t column) {
+  const auto columns = static_cast<__mmask16>(first_lanes(s.columns - column));
+  return interleave(row_of_16(s, row, columns, column), row_of_16(s, row + 1, columns, column));
+}
 
 // 16 stored rows x 32 columns as they lie: an A tile of A.
 inline void pack_rows(uint16_t* tile, const Stored& s, int64_t row, int64_t column) {
@@ -43,15 +47,12 @@ inline void pack_rows_transposed(uint16_t* tile, const Stored& s, int64_t row, i
 }
 // 32 stored rows x 16 columns, rows taken in pairs: a B tile of B.
 inline void pack_pairs(uint16_t* tile, const Stored& s, int64_t row, int64_t column) {
-  const auto columns = static_cast<__mmask16>(first_lanes(s.columns - column));
-  for (int64_t i = 0; i < 16; i++)
-    _mm512_store_si512(tile + i * 32, interleave(row_of_16(s, row + 2 * i, columns, column), row_of_16(s, row + 2 * i + 1, columns, column)));
+  for (int64_t i = 0; i < 16; i++) _mm512_store_si512(tile + i * 32, pair_of_rows(s, row + 2 * i, column));
 }
 // The same transposed: an A tile of A^T.
 inline void pack_pairs_transposed(uint16_t* tile, const Stored& s, int64_t row, int64_t column) {
-  const auto columns = static_cast<__mmask16>(first_lanes(s.columns - column));
   __m512i t[16];
-  for (int64_t i = 0; i < 16; i++) t[i] = interleave(row_of_16(s, row + 2 * i, columns, column), row_of_16(s, row + 2 * i + 1, columns, column));
+  for (int64_t i = 0; i < 16; i++) t[i] = pair_of_rows(s, row + 2 * i, column);
   transpose_16x16(t);
   for (int64_t i = 0; i < 16; i++) _mm512_store_si512(tile + i * 32, t[i]);
 }

@@ -87,22 +87,28 @@ template <class T> void pack_across(float* to, const T* from, int64_t ld, int64_
       for (int64_t j = begin; j < end; j++) to[j * width + i] = i < valid ? to_float(from[i * ld + j]) : 0.0f;
   }
 }
-template <class T>
-void pack_panel(float* to, const void* matrix, int64_t ld, bool across, int64_t k0, int64_t k, int64_t first, int64_t width, int64_t valid) {
-  const T* from = static_cast<const T*>(matrix);
-  if (across) pack_across(to, from + first * ld + k0, ld, k, width, valid);
-  else pack_along(to, from + k0 * ld + first, ld, k, width, valid);
+// What a panel is packed from: k [k0, k0 + k) of `width` neighbours from `first` on. A stored row holds one k of them, or all k of one.
+struct Source {
+  const void* matrix;
+  int64_t ld;
+  bool row_of_k;
+  int64_t k0, k, first, width, valid;
+};
+template <class T> void pack_panel(float* to, const Source& s) {
+  const T* from = static_cast<const T*>(s.matrix);
+  if (s.row_of_k) pack_along(to, from + s.k0 * s.ld + s.first, s.ld, s.k, s.width, s.valid);
+  else pack_across(to, from + s.first * s.ld + s.k0, s.ld, s.k, s.width, s.valid);
 }
-void pack(const GemmCall& c, float* to, const void* matrix, int64_t ld, bool across, int64_t k0, int64_t k, int64_t first, int64_t width, int64_t valid) {
-  if (c.bf16_in) pack_panel<uint16_t>(to, matrix, ld, across, k0, k, first, width, valid);
-  else pack_panel<float>(to, matrix, ld, across, k0, k, first, width, valid);
+void pack(const GemmCall& c, float* to, const Source& s) {
+  if (c.bf16_in) pack_panel<uint16_t>(to, s);
+  else pack_panel<float>(to, s);
 }
 
 void pack_b(const GemmCall& c, int64_t k0, int64_t n0, int64_t panels, void* to) {
   const int64_t k = min_of(c.kc, c.K - k0);
   for (int64_t p = 0; p < panels; p++) {
     const int64_t n = n0 + p * kColumns;
-    pack(c, static_cast<float*>(to) + p * c.kc * kColumns, c.b, c.ldb, c.transpose_b, k0, k, n, kColumns, min_of(kColumns, c.N - n));
+    pack(c, static_cast<float*>(to) + p * c.kc * kColumns, {c.b, c.ldb, !c.transpose_b, k0, k, n, kColumns, min_of(kColumns, c.N - n)});
   }
 }
 
@@ -133,14 +139,15 @@ void round_sums(const GemmCall& c, const Sums& s, int64_t m0, int64_t rows, int6
   }
 }
 
-void run_task(const GemmCall& c, int64_t m0, int64_t n0, const void* packed_b, void* scratch) {
+void run_task(const GemmCall& c, int64_t m0, int64_t n0, const void*, const void* packed_b, void* scratch) {
   const int64_t rows = min_of(c.mc, c.M - m0), columns = min_of(c.nc, c.N - n0);
   float* a = static_cast<float*>(scratch);
   const Sums sums = c.bf16_out ? Sums{a + c.mc * c.kc, c.nc} : Sums{static_cast<float*>(c.c) + m0 * c.ldc + n0, c.ldc};
   bool add = begin_sums(c, sums, m0, rows, n0, columns);
   for (int64_t k0 = 0; k0 < c.K; k0 += c.kc, add = true) {
     const int64_t k = min_of(c.kc, c.K - k0);
-    for (int64_t r = 0; r < rows; r += kRows) pack(c, a + r * k, c.a, c.lda, !c.transpose_a, k0, k, m0 + r, kRows, min_of(kRows, rows - r));
+    for (int64_t r = 0; r < rows; r += kRows)
+      pack(c, a + r * k, {c.a, c.lda, c.transpose_a, k0, k, m0 + r, kRows, min_of(kRows, rows - r)});
     for (int64_t n = 0; n < columns; n += kColumns) {
       const float* b = static_cast<const float*>(packed_b) + k0 * c.nc + n * c.kc;
       for (int64_t r = 0; r < rows; r += kRows) {

@@ -20,6 +20,6 @@ inline Vec multiply_add(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); 
 #include "kernels/cpu/isa/gemm_f32.inl"
 
 namespace wyvern::isa {
-const GemmUnit kGemmAvx2 = {kColumns, 4, choose_blocks, scratch_bytes, pack_b, run_task};
+const GemmUnit kGemmAvx2 = {kColumns, 4, choose_blocks, scratch_bytes, pack_b, run_task, nullptr};
 }  // namespace wyvern::isa
 #endif

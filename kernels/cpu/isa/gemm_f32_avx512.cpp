@@ -20,6 +20,6 @@ inline Vec multiply_add(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); 
 #include "kernels/cpu/isa/gemm_f32.inl"
 
 namespace wyvern::isa {
-const GemmUnit kGemmAvx512 = {kColumns, 4, choose_blocks, scratch_bytes, pack_b, run_task};
+const GemmUnit kGemmAvx512 = {kColumns, 4, choose_blocks, scratch_bytes, pack_b, run_task, nullptr};
 }  // namespace wyvern::isa
 #endif

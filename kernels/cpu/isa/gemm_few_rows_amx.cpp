@@ -50,8 +50,9 @@ void store_columns(const GemmCall& c, const float* sums, int64_t n) {
   if (c.bias) bias = to_float(_mm256_maskz_loadu_epi16(columns, static_cast<const uint16_t*>(c.bias) + n));
   for (int64_t m = 0; m < c.M; m++) {
     const __m512 x = _mm512_add_ps(_mm512_castsi512_ps(t[m]), bias);
-    if (c.bf16_out) _mm256_mask_storeu_epi16(static_cast<uint16_t*>(c.c) + m * c.ldc + n, columns, reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)));
-    else _mm512_mask_storeu_ps(static_cast<float*>(c.c) + m * c.ldc + n, columns, x);
+    const int64_t at = m * c.ldc + n;
+    if (c.bf16_out) _mm256_mask_storeu_epi16(static_cast<uint16_t*>(c.c) + at, columns, reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)));
+    else _mm512_mask_storeu_ps(static_cast<float*>(c.c) + at, columns, x);
   }
 }
 

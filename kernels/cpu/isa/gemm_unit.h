@@ -3,7 +3,8 @@
 //
 // op(B) is packed into blocks of kc x nc, each a row of panels of `panel` columns: [column / panel][kc][panel] up to the order
 // of elements inside a panel, which is the unit's own. The blocks of one column range follow each other by k. A task is mc rows
-// times one column range; it packs its rows of op(A) itself and walks k in order, so every element of C is one chain of sums.
+// times one column range; it walks k in order, so every element of C is one chain of sums. Its rows of op(A) it packs itself,
+// unless the unit wants a transposed A packed beforehand.
 #pragma once
 #include <cstdint>
 
@@ -23,14 +24,16 @@ struct GemmCall {
 
 struct GemmUnit {
   int64_t panel;                 // columns
-  int64_t element_bytes;         // of packed B
-  // Fills in mc, nc, kc. kc depends on K alone.
+  int64_t element_bytes;         // of packed operands
+  // Fills in mc, nc, kc. kc depends on K and transpose_a alone.
   void (*choose_blocks)(GemmCall*, int threads);
   int64_t (*scratch_bytes)(const GemmCall&);                   // per thread
   // Panels from column n0 on, rows [k0, k0 + kc) of op(B); zeros beyond N, and beyond K as far as the unit reads them.
   void (*pack_b)(const GemmCall&, int64_t k0, int64_t n0, int64_t panels, void* to);
-  // C of rows [m0, m0 + mc) and columns [n0, n0 + nc), cut at M and N.
-  void (*run_task)(const GemmCall&, int64_t m0, int64_t n0, const void* packed_b, void* scratch);
+  // C of rows [m0, m0 + mc) and columns [n0, n0 + nc), cut at M and N. packed_a: these rows, or null.
+  void (*run_task)(const GemmCall&, int64_t m0, int64_t n0, const void* packed_a, const void* packed_b, void* scratch);
+  // Null, or packs k [k0, k0 + 32) of rows [m0, m0 + rows) of a transposed A; `to` holds all k of these rows, K rounded up to 32.
+  void (*pack_a)(const GemmCall&, int64_t m0, int64_t rows, int64_t k0, void* to);
 };
 
 extern const GemmUnit kGemmAvx2, kGemmAvx512, kGemmAmx;

@@ -72,10 +72,13 @@ Tier chosen() {
   if (!word || !*word) return detected_tier();
   for (Tier t : kTiers) {
     if (std::string_view(word) != name_of(t)) continue;
-    if (t > detected_tier()) fail(kEnvironment, "WYVERN_CPU_TIER={}: this machine has no more than {}; choose that or a lower one (plain | avx2 | avx512 | amx)", word, name_of(detected_tier()));
+    if (t > detected_tier())
+      fail(kEnvironment, "WYVERN_CPU_TIER={}: this machine has no more than {}; choose that or a lower one (plain | avx2 | avx512 | amx)",
+           word, name_of(detected_tier()));
     return t;
   }
-  fail(kUsage, "WYVERN_CPU_TIER={} is not a tier; valid: plain | avx2 | avx512 | amx, or leave it unset for {}", word, name_of(detected_tier()));
+  fail(kUsage, "WYVERN_CPU_TIER={} is not a tier; valid: plain | avx2 | avx512 | amx, or leave it unset for {}", word,
+       name_of(detected_tier()));
 }
 
 std::atomic<Tier>& in_force() {
@@ -93,7 +96,8 @@ Tier detected_tier() {
 Tier tier() { return in_force().load(std::memory_order_relaxed); }
 
 void force_tier(Tier t) {
-  if (t > detected_tier()) fail(kEnvironment, "tier {} was asked for, but this machine has no more than {}", name_of(t), name_of(detected_tier()));
+  if (t > detected_tier())
+    fail(kEnvironment, "tier {} was asked for, but this machine has no more than {}", name_of(t), name_of(detected_tier()));
   in_force().store(t, std::memory_order_relaxed);
 }
 
