@@ -53,7 +53,7 @@ std::vector<size_t> assign(const ParamStore& params, const OptimConfig& c) {
   }
   if (!wrong.empty()) fail(kUsage, "every parameter must fall into exactly one group of optim.groups:{}", wrong);
   for (size_t g = 0; g < hits.size(); g++)
-    if (!hits[g] && !c.groups[g].names.empty()) fail(kUsage, "{}: its names match no parameter of this model", c.groups[g].where);
+    if (!hits[g]) fail(kUsage, "{} matches no parameter of this model; correct its match, or leave the group out", c.groups[g].where);
   return group_of;
 }
 
