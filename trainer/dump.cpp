@@ -92,6 +92,7 @@ double dump_model(const ModelSource& source, DType dtype, const std::string& tok
       h5::write_tensor(file, "/hidden/" + std::to_string(i), with_shape(m.model.stream(int(i)), {c.B, c.T, C}));
     m.model.backward(ctx);
     write_gradients(file, source, m, hf_names);
+    file.close(out);
   }
   std::filesystem::rename(aside, out);
   return loss;

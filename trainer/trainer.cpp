@@ -31,6 +31,7 @@ Trainer::Trainer(const RunConfig& config, std::string resolved, RunFolder& folde
          human_bytes(double(plan_.memory.total())), human_bytes(double(plan_.available_bytes)));
   open_data();
   model_ = std::make_unique<Instance>(config_.model, config_.compute, &config_.optim, training_passes(config_));
+  check_checkpoint_room(folder_.checkpoints(), model_->params, model_->optimizer.get());
   if (start) resume(*start);
   else {
     model_->params.initialise(model_->stream, config_.seed);
