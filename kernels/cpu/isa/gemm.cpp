@@ -10,6 +10,7 @@
 #include "kernels/base/dtype.h"
 #include "kernels/cpu/isa/gemm_unit.h"
 #include "kernels/cpu/isa/tier.h"
+#include "kernels/cpu/isa/workspace.h"
 
 namespace wyvern::isa {
 namespace {
@@ -41,17 +42,20 @@ template <class In, class Out> void gemm_plain(const GemmCall& c) {
 // region, where an exception can still be thrown. Huge pages are worth 10 %.
 class Memory {
  public:
+  static constexpr int64_t kHugePage = 2 << 20;
+  ~Memory() { workspace_changed(-bytes_); }
   char* get(int64_t bytes) {
-    constexpr int64_t kHugePage = 2 << 20;
     if (bytes > bytes_) {
       const int64_t size = div_up(bytes, kHugePage) * kHugePage;
       data_.reset();
+      workspace_changed(-bytes_);
       bytes_ = 0;
       data_.reset(static_cast<char*>(std::aligned_alloc(size_t(kHugePage), size_t(size))));
       if (!data_)
         fail(kEnvironment, "matrix product: no memory for {} bytes of packed operands; lower train.micro_batch or train.threads", size);
       madvise(data_.get(), size_t(size), MADV_HUGEPAGE);
       bytes_ = size;
+      workspace_changed(size);
     }
     return data_.get();
   }
