@@ -30,6 +30,7 @@ void attention_forward(Stream& s, const AttentionForward& a) {
   check_columns(a.k, N, p.Hkv, p.D, dtype, "k");
   check_columns(a.v, N, p.Hkv, p.D, dtype, "v");
   check_rows(N, p, dtype, a.out, a.lse, a.doc_starts);
+  if (s.dry()) s.declare_workspace(0, cpu::attention_workspace(p, dtype, false));
   DISPATCH(s, attention_forward, a);
 }
 
@@ -46,6 +47,7 @@ void attention_backward(Stream& s, const AttentionBackward& a) {
   check_columns(a.dv, N, p.Hkv, p.D, dtype, "dv");
   check_rows(N, p, dtype, a.out, a.lse, a.doc_starts);
   CHECK(is(a.dout, {N, p.H * p.D}) && a.dout.dtype == dtype, "out {}, dout {}", to_string(a.out), to_string(a.dout));
+  if (s.dry()) s.declare_workspace(0, cpu::attention_workspace(p, dtype, true));
   DISPATCH(s, attention_backward, a);
 }
 

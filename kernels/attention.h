@@ -52,5 +52,6 @@ namespace cpu {
 void attention_forward(Stream&, const AttentionForward&);
 void attention_backward(Stream&, const AttentionBackward&);
 void attention_decode(Stream&, const AttentionDecode&);
+int64_t attention_workspace(const AttentionShape&, DType, bool backward);      // bytes kept between calls
 }
 }  // namespace wyvern

@@ -23,5 +23,7 @@ void linear_backward(Stream&, const LinearBackward&);
 namespace cpu {
 void linear_forward(Stream&, const LinearForward&);
 void linear_backward(Stream&, const LinearBackward&);
+int64_t workspace(const LinearForward&);         // bytes kept between calls
+int64_t workspace(const LinearBackward&);
 }
 }  // namespace wyvern

@@ -7,6 +7,8 @@
 #include <fstream>
 #include <string>
 
+#include "kernels/cpu/isa/workspace.h"
+
 namespace wyvern {
 namespace {
 
@@ -41,6 +43,7 @@ MemoryPlan plan_memory(const ModelConfig& config, DType dtype, const OptimConfig
   if (optim) make_optimizer(stream, optim_arena, params, *optim);
   plan.optimizer = optim_arena.high_water();
   for (const PassSize& size : passes) dry_pass(model, dtype, stream, mesh, size, plan);
+  plan.workspace = stream.declared_workspace();
   return plan;
 }
 
@@ -53,6 +56,10 @@ Instance::Instance(const ModelConfig& config, DType dtype, const OptimConfig* op
       params(param_arena, mesh, dtype),
       model(config, params, stream) {
   if (optim) optimizer = make_optimizer(stream, optim_arena, params, *optim);
+}
+
+int64_t Instance::peak_bytes() const {
+  return param_arena.high_water() + optim_arena.high_water() + saved.high_water() + scratch.high_water() + isa::workspace_in_use();
 }
 
 int64_t available_memory() {

@@ -31,6 +31,9 @@ class Instance {
   Context context(const Batch& batch, Mode mode, RngKey rng = {}) { return {stream, saved, scratch, mesh, batch, mode, rng}; }
   void reset() { saved.rewind(0); scratch.rewind(0); }      // before every pass
 
+  // What was really used so far: the arenas' high water and the kernels' workspaces. `memory` is what was planned.
+  int64_t peak_bytes() const;      // bytes
+
   Stream stream;
   Mesh mesh = Mesh::single();
   MemoryPlan memory;

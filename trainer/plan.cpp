@@ -130,7 +130,7 @@ std::string to_table(const Plan& p, const RunConfig& c) {
   for (const auto& [name, n] : p.by_module) out += fmt::format("  {:<28} {:>16}\n", name, with_commas(n));
   out += fmt::format("  {:<28} {:>16}   ({} active, {} with padding rows)\n\nmemory\n", "total", with_commas(p.total), with_commas(p.active), with_commas(p.padded));
   const std::pair<const char*, int64_t> kinds[] = {{"parameters", p.memory.parameters}, {"gradients", p.memory.gradients}, {"optimizer", p.memory.optimizer},
-                                                   {"saved activations", p.memory.saved}, {"scratch", p.memory.scratch}};
+                                                   {"saved activations", p.memory.saved}, {"scratch", p.memory.scratch + p.memory.workspace}};
   for (const auto& [name, bytes] : kinds) out += fmt::format("  {:<28} {:>16}\n", name, human_bytes(double(bytes)));
   out += fmt::format("  {:<28} {:>16}   ({} available on this machine)\n\ncompute\n", "peak", human_bytes(double(p.memory.total())), human_bytes(double(p.available_bytes)));
   out += fmt::format("  FLOPs per token = 6 x {} multiplying weights + 6 x {} attention width x reach = {:.1f} MFLOP\n", with_commas(p.flops.weights),
@@ -147,7 +147,7 @@ std::string to_json(const Plan& p) {
   for (const auto& [name, n] : p.by_module) modules[name] = n;
   j["parameters"] = {{"total", p.total}, {"active", p.active}, {"padded", p.padded}, {"by_module", modules}};
   j["memory"] = {{"parameters", p.memory.parameters}, {"gradients", p.memory.gradients}, {"optimizer", p.memory.optimizer},
-                 {"saved", p.memory.saved}, {"scratch", p.memory.scratch}, {"peak_bytes", p.memory.total()}};
+                 {"saved", p.memory.saved}, {"scratch", p.memory.scratch + p.memory.workspace}, {"peak_bytes", p.memory.total()}};
   j["flops_per_token"] = p.flops.total();
   j["tokens"] = p.tokens;
   j["steps"] = p.steps;

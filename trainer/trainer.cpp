@@ -160,7 +160,7 @@ void Trainer::log_step(const StepResult& r, double seconds) {
   if (r.skipped || std::max(std::abs(r.loss_z), std::abs(r.norm_z)) > 5)
     metrics_->write("spike", step_, {{"loss", r.loss}, {"loss_z", r.loss_z}, {"grad_norm", r.norm}, {"grad_norm_z", r.norm_z}, {"skipped", int64_t(r.skipped)}});
   metrics_->write("train", step_, {{"tokens", tokens_}, {"loss", r.loss}, {"loss_z", r.loss_z}, {"grad_norm", r.norm}, {"lr", lr}, {"step_ms", seconds * 1e3},
-                                   {"tokens_per_s", rate}, {"flops_per_s", flops}, {"peak_bytes", plan_.memory.total()}, {"rss_bytes", rss}});
+                                   {"tokens_per_s", rate}, {"flops_per_s", flops}, {"peak_bytes", model_->peak_bytes()}, {"rss_bytes", rss}});
   if (step_ % config_.train.log_every && step_ != config_.train.steps && step_ != 1) return;
   progress_.clear();
   log_info("step {:>6}/{} | {:>8} tok | loss {:7.4f} (z {:+5.2f}) | norm {:7.4f} | lr {:.2e} | {:7.1f} ms | {:>7} tok/s | {} {:4.1f} % | {} | ETA {}", step_, config_.train.steps,

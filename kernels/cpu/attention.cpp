@@ -235,6 +235,9 @@ void attention_backward(Stream&, const AttentionBackward& a) {
   if (isa::flash_supports(a.shape, d)) return isa::flash_backward(a);
   with_float(d, [&]<class T>(T) { backward<T>(a); });
 }
+// The portable loops take a few rows of memory per thread for the time of a call: not worth declaring.
+int64_t attention_workspace(const AttentionShape& s, DType d, bool backward) { return isa::flash_supports(s, d) ? isa::flash_workspace(s, backward) : 0; }
+
 void attention_decode(Stream&, const AttentionDecode& a) {
   with_float(a.q.matrix.dtype, [&]<class T>(T) { decode<T>(a); });
 }

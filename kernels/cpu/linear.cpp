@@ -1,5 +1,6 @@
 #include "kernels/linear.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "kernels/cpu/isa/gemm.h"
@@ -65,6 +66,22 @@ template <class T> void bias_backward(const LinearBackward& a) {
   }
 }
 
+// The three products of a linear layer, as the micro-kernels see them.
+isa::Gemm forward_gemm(const LinearForward& a) {
+  const int64_t N = a.x.dim[0], I = a.x.dim[1], O = a.w.dim[0];
+  return {.M = N, .N = O, .K = I, .a = a.x.data, .lda = I, .transpose_a = false, .b = a.w.data, .ldb = I, .transpose_b = true, .c = a.y.data, .ldc = O,
+          .bias = a.b ? a.b.data : nullptr};
+}
+isa::Gemm input_gemm(const LinearBackward& a) {
+  const int64_t N = a.x.dim[0], I = a.x.dim[1], O = a.w.dim[0];
+  return {.M = N, .N = I, .K = O, .a = a.dy.data, .lda = O, .transpose_a = false, .b = a.w.data, .ldb = I, .transpose_b = false, .c = a.dx.data, .ldc = I};
+}
+isa::Gemm weight_gemm(const LinearBackward& a) {
+  const int64_t N = a.x.dim[0], I = a.x.dim[1], O = a.w.dim[0];
+  return {.M = O, .N = I, .K = N, .a = a.dy.data, .lda = O, .transpose_a = true, .b = a.x.data, .ldb = I, .transpose_b = false, .c = a.dw.data, .ldc = I,
+          .accumulate = true};
+}
+
 void fast_gemm(DType in, DType out, const isa::Gemm& g) {
   if (in == DType::f32) isa::gemm_f32(g);
   else if (out == DType::bf16) isa::gemm_bf16(g);
@@ -76,20 +93,21 @@ bool use_plain(DType d) { return d == DType::f64 || isa::tier() == isa::Tier::pl
 
 void linear_forward(Stream&, const LinearForward& a) {
   if (use_plain(a.x.dtype)) return with_float(a.x.dtype, [&]<class T>(T) { plain_forward<T>(a); });
-  const int64_t N = a.x.dim[0], I = a.x.dim[1], O = a.w.dim[0];
-  fast_gemm(a.x.dtype, a.y.dtype, {.M = N, .N = O, .K = I, .a = a.x.data, .lda = I, .transpose_a = false, .b = a.w.data, .ldb = I,
-                                   .transpose_b = true, .c = a.y.data, .ldc = O, .bias = a.b ? a.b.data : nullptr});
+  fast_gemm(a.x.dtype, a.y.dtype, forward_gemm(a));
 }
 
 void linear_backward(Stream&, const LinearBackward& a) {
   if (a.db) with_float(a.dy.dtype, [&]<class T>(T) { bias_backward<T>(a); });
   if (use_plain(a.x.dtype)) return with_float(a.x.dtype, [&]<class T>(T) { plain_backward<T>(a); });
-  const int64_t N = a.x.dim[0], I = a.x.dim[1], O = a.w.dim[0];
-  if (a.dx)
-    fast_gemm(a.x.dtype, a.dx.dtype, {.M = N, .N = I, .K = O, .a = a.dy.data, .lda = O, .transpose_a = false, .b = a.w.data, .ldb = I,
-                                      .transpose_b = false, .c = a.dx.data, .ldc = I});
-  fast_gemm(a.x.dtype, DType::f32, {.M = O, .N = I, .K = N, .a = a.dy.data, .lda = O, .transpose_a = true, .b = a.x.data, .ldb = I,
-                                    .transpose_b = false, .c = a.dw.data, .ldc = I, .accumulate = true});
+  if (a.dx) fast_gemm(a.x.dtype, a.dx.dtype, input_gemm(a));
+  fast_gemm(a.x.dtype, DType::f32, weight_gemm(a));
+}
+
+int64_t workspace(const LinearForward& a) { return use_plain(a.x.dtype) ? 0 : isa::gemm_workspace(forward_gemm(a), a.x.dtype == DType::bf16); }
+int64_t workspace(const LinearBackward& a) {
+  if (use_plain(a.x.dtype)) return 0;
+  const bool bf16 = a.x.dtype == DType::bf16;
+  return std::max(a.dx ? isa::gemm_workspace(input_gemm(a), bf16) : 0, isa::gemm_workspace(weight_gemm(a), bf16));
 }
 
 }  // namespace wyvern::cpu

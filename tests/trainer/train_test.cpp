@@ -75,6 +75,18 @@ TEST(Train, RecomputeChangesNoBit) {
   EXPECT_TRUE(weights(none.checkpoint) == weights(some.checkpoint)) << "the checkpoints differ";
 }
 
+TEST(Train, ThePlanPredictsThePeak) {
+  SmallRun r;
+  for (const char* compute : {"f32", "bf16"}) {
+    const std::vector<std::string> overrides = {std::string("name=") + compute, std::string("compute=") + compute, "model.channels=128", "model.context=64", "train.sequence=64", "train.steps=3"};
+    const auto c = r.config(overrides);
+    const Plan plan = make_plan(c.run);
+    r.train(overrides);
+    const auto used = r.column(compute, "peak_bytes");
+    EXPECT_NEAR(used.back(), double(plan.memory.total()), 0.05 * used.back()) << compute;
+  }
+}
+
 TEST(Train, S13_S14_S18_S41_AccumulationKeepsLossAndGradient) {
   SmallRun r;
   std::vector<double> loss, norm;

@@ -10,6 +10,7 @@
 #include "kernels/base/philox.h"
 #include "kernels/cpu/isa/flash_amx.h"
 #include "kernels/cpu/isa/tier.h"
+#include "kernels/cpu/isa/workspace.h"
 
 namespace wyvern::isa {
 namespace {
@@ -18,6 +19,8 @@ namespace {
 // a longer document than before, and before its parallel region, where an exception can still be thrown.
 class Scratch {
  public:
+  static constexpr int64_t kPage = 2 << 20;      // huge pages: the working set is more than small ones keep translations for
+  ~Scratch() { workspace_changed(-total()); }
   char* const* get(int threads, int64_t bytes) {
     if (int64_t(buffers_.size()) < threads || bytes > bytes_) grow(threads, bytes);
     return pointers_.data();
@@ -26,7 +29,7 @@ class Scratch {
  private:
   struct Free { void operator()(char* p) const { std::free(p); } };
   void grow(int threads, int64_t bytes) {
-    constexpr int64_t kPage = 2 << 20;           // huge pages: the working set is more than small ones keep translations for
+    workspace_changed(-total());
     bytes_ = bytes > bytes_ ? (bytes + kPage - 1) / kPage * kPage : bytes_;
     buffers_.clear();
     pointers_.clear();
@@ -39,7 +42,9 @@ class Scratch {
 #endif
       pointers_.push_back(buffers_.back().get());
     }
+    workspace_changed(total());
   }
+  int64_t total() const { return int64_t(buffers_.size()) * bytes_; }
   int64_t bytes_ = 0;
   std::vector<std::unique_ptr<char, Free>> buffers_;
   std::vector<char*> pointers_;
@@ -50,21 +55,22 @@ template <class U> FlashColumns<U> columns(const Columns& c) {
 }
 template <class U> FlashColumns<U> columns(const Tensor& t) { return {reinterpret_cast<U*>(as<bf16>(t)), t.dim[1]}; }
 
-template <class Args> FlashProblem problem_of(const Args& a) {
-  const AttentionShape& s = a.shape;
+FlashProblem geometry(const AttentionShape& s) {
   FlashProblem p = {};
   p.H = s.H, p.Hkv = s.Hkv, p.D = s.D, p.T = s.T, p.window = s.window;
   p.scale = float(s.scale), p.softcap = float(s.softcap);
   p.drop_below = drop_threshold(s.dropout), p.keep = float(1 / (1 - s.dropout)), p.key = s.key;
   p.first_sequence = s.first_sequence, p.first_head = s.first_head;
+  p.longest = s.T;                               // a document never crosses a sequence
+  p.threads = omp_get_max_threads();
+  return p;
+}
+
+template <class Args> FlashProblem problem_of(const Args& a) {
+  FlashProblem p = geometry(a.shape);
   p.doc_starts = as<int32_t>(a.doc_starts), p.docs = a.doc_starts.dim[0] - 1;
-  for (int64_t i = 0; i < p.docs; i++) {
-    const int64_t rows = p.doc_starts[i + 1] - p.doc_starts[i];
-    p.longest = rows > p.longest ? rows : p.longest;
-  }
   p.q = columns<const uint16_t>(a.q), p.k = columns<const uint16_t>(a.k), p.v = columns<const uint16_t>(a.v);
   p.out = columns<uint16_t>(a.out), p.lse = as<float>(a.lse);
-  p.threads = omp_get_max_threads();
   return p;
 }
 
@@ -91,7 +97,13 @@ void flash_backward(const AttentionBackward& a) {
   p.scratch = scratch().get(p.threads, flash_backward_scratch(p));
   flash_backward_amx(p);
 }
+int64_t flash_workspace(const AttentionShape& s, bool backward) {
+  const FlashProblem p = geometry(s);
+  const int64_t bytes = backward ? flash_backward_scratch(p) : flash_forward_scratch(p);
+  return p.threads * ((bytes + Scratch::kPage - 1) / Scratch::kPage * Scratch::kPage);
+}
 #else
+int64_t flash_workspace(const AttentionShape&, bool) { return 0; }
 bool flash_supports(const AttentionShape&, DType) { return false; }
 void flash_forward(const AttentionForward&) { fail(kRuntime, "bug: flash attention was called on a machine without a matrix unit"); }
 void flash_backward(const AttentionBackward&) { fail(kRuntime, "bug: flash attention was called on a machine without a matrix unit"); }

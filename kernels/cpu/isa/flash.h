@@ -8,5 +8,6 @@ namespace wyvern::isa {
 bool flash_supports(const AttentionShape&, DType);
 void flash_forward(const AttentionForward&);
 void flash_backward(const AttentionBackward&);
+int64_t flash_workspace(const AttentionShape&, bool backward);      // bytes that stay allocated afterwards
 
 }  // namespace wyvern::isa

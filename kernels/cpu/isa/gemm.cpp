@@ -83,6 +83,10 @@ struct Schedule {
   int64_t panels;                  // of a block of B
   int64_t panel_bytes, column_bytes, row_bytes;                // a panel; all k of a column range; all k of a task's rows of A
   int64_t n_step, m_step;          // blocks per range
+  int64_t scratch_bytes;           // per thread
+  int64_t packed_b_bytes() const { return n_step * column_bytes; }
+  int64_t packed_a_bytes() const { return m_step * row_bytes; }
+  int64_t bytes(int threads) const { return packed_b_bytes() + packed_a_bytes() + threads * scratch_bytes; }
 };
 Schedule schedule_of(const GemmUnit& unit, const GemmCall& c) {
   constexpr int64_t kPackedBytes = 32 << 20;
@@ -92,6 +96,7 @@ Schedule schedule_of(const GemmUnit& unit, const GemmCall& c) {
   s.row_bytes = unit.pack_a && c.transpose_a ? div_up(c.K, 32) * 32 * c.mc * unit.element_bytes : 0;
   s.n_step = std::min(s.n_blocks, std::max<int64_t>(1, kPackedBytes / s.column_bytes));
   s.m_step = s.row_bytes == 0 ? s.m_blocks : std::min(s.m_blocks, std::max<int64_t>(1, kPackedBytes / s.row_bytes));
+  s.scratch_bytes = div_up(unit.scratch_bytes(c), 4096) * 4096;
   return s;
 }
 
@@ -101,10 +106,9 @@ void run_blocks(const GemmUnit& unit, GemmCall c) {
   unit.choose_blocks(&c, threads);
   const Schedule s = schedule_of(unit, c);
   const int64_t runs = div_up(s.panels, kRun), stripes = s.row_bytes == 0 ? 0 : div_up(c.K, 32);
-  const int64_t scratch_bytes = div_up(unit.scratch_bytes(c), 4096) * 4096;
-  char* const packed_b = memory().get(s.n_step * s.column_bytes + s.m_step * s.row_bytes + threads * scratch_bytes);
-  char* const packed_a = packed_b + s.n_step * s.column_bytes;
-  char* const scratch = packed_a + s.m_step * s.row_bytes;
+  char* const packed_b = memory().get(s.bytes(threads));
+  char* const packed_a = packed_b + s.packed_b_bytes();
+  char* const scratch = packed_a + s.packed_a_bytes();
 
 #pragma omp parallel num_threads(threads)
   for (int64_t n_first = 0; n_first < s.n_blocks; n_first += s.n_step) {
@@ -123,7 +127,7 @@ void run_blocks(const GemmUnit& unit, GemmCall c) {
       for (int64_t i = 0; i < rows * columns; i++) {
         const int64_t m = i % rows, n = i / rows;
         unit.run_task(c, m0 + m * c.mc, (n_first + n) * c.nc, s.row_bytes == 0 ? nullptr : packed_a + m * s.row_bytes,
-                      packed_b + n * s.column_bytes, scratch + omp_get_thread_num() * scratch_bytes);
+                      packed_b + n * s.column_bytes, scratch + omp_get_thread_num() * s.scratch_bytes);
       }
     }
   }
@@ -148,16 +152,26 @@ bool worth_streaming(const GemmCall& c) {
   return !c.accumulate && c.M * c.N * size > kCached && reinterpret_cast<uintptr_t>(c.c) % 64 == 0 && c.ldc * size % 64 == 0;
 }
 
+GemmCall call_of(const Gemm& g, bool bf16_in, bool bf16_out) {
+  return {g.M, g.N, g.K, g.a, g.lda, g.transpose_a, g.b, g.ldb, g.transpose_b, g.c, g.ldc, g.bias, g.accumulate, bf16_in, bf16_out};
+}
+#ifdef __x86_64__
+const GemmUnit& unit_for(bool bf16_in) {
+  const Tier t = tier();
+  return t == Tier::avx2 ? kGemmAvx2 : t == Tier::amx && bf16_in ? kGemmAmx : kGemmAvx512;
+}
+#endif
+
 void run(const Gemm& g, bool bf16_in, bool bf16_out) {
   CHECK(!(g.bias && g.accumulate), "a product with bias and accumulate");
   if (g.M <= 0 || g.N <= 0) return;
-  GemmCall c = {g.M, g.N, g.K, g.a, g.lda, g.transpose_a, g.b, g.ldb, g.transpose_b, g.c, g.ldc, g.bias, g.accumulate, bf16_in, bf16_out};
+  GemmCall c = call_of(g, bf16_in, bf16_out);
   c.stream = worth_streaming(c);
 #ifdef __x86_64__
   const Tier t = tier();
   if (t != Tier::plain && g.K > 0) {
     if (t == Tier::amx && bf16_in && few_rows(c)) return run_few_rows(c);
-    return run_blocks(t == Tier::avx2 ? kGemmAvx2 : t == Tier::amx && bf16_in ? kGemmAmx : kGemmAvx512, c);
+    return run_blocks(unit_for(bf16_in), c);
   }
 #endif
   if (!bf16_in) gemm_plain<float, float>(c);
@@ -170,5 +184,18 @@ void run(const Gemm& g, bool bf16_in, bool bf16_out) {
 void gemm_f32(const Gemm& g) { run(g, false, false); }
 void gemm_bf16(const Gemm& g) { run(g, true, true); }
 void gemm_bf16_f32(const Gemm& g) { run(g, true, false); }
+
+int64_t gemm_workspace(const Gemm& g, bool bf16_in) {
+#ifdef __x86_64__
+  if (tier() != Tier::plain && g.M > 0 && g.N > 0 && g.K > 0) {
+    GemmCall c = call_of(g, bf16_in, false);
+    const GemmUnit& unit = unit_for(bf16_in);
+    const int threads = threads_for(c, unit.element_bytes == 2);
+    unit.choose_blocks(&c, threads);
+    return div_up(schedule_of(unit, c).bytes(threads), Memory::kHugePage) * Memory::kHugePage;
+  }
+#endif
+  return 0;
+}
 
 }  // namespace wyvern::isa

@@ -21,4 +21,7 @@ void gemm_f32(const Gemm&);                // a, b, c f32           (avx2 and av
 void gemm_bf16(const Gemm&);               // a, b bf16, c bf16, f32 sums   (amx natively; avx2 and avx512 by widening to f32)
 void gemm_bf16_f32(const Gemm&);           // a, b bf16, c f32      (weight gradients, and the head's logits)
 
+// Bytes of packed operands that the call keeps (for f32, or bf16 inputs).
+int64_t gemm_workspace(const Gemm&, bool bf16_in);
+
 }  // namespace wyvern::isa
