@@ -56,18 +56,23 @@ TEST(Groups, AnUncoveredParameterIsNamed) {
 TEST(Groups, ADoublyCoveredParameterNamesBothGroups) {
   Toy t(DType::f32);
   const std::string third = "    - {match: {name: \"layers.*.attn.*\"}, kind: adamw, lr: 0.1}\n";
-  expect_error(kUsage, {"layers.0.attn.qkv.weight (role matrix) matches optim.groups[0] and optim.groups[2]", "layers.0.attn.qkv.bias"}, [&] { t.optimizer(both() + third); });
+  expect_error(kUsage, {"layers.0.attn.qkv.weight (role matrix) matches optim.groups[0] and optim.groups[2]", "layers.0.attn.qkv.bias"},
+               [&] { t.optimizer(both() + third); });
 }
 
 TEST(Groups, AGroupThatMatchesNothingIsNamed) {
   Toy t(DType::f32);
-  expect_error(kUsage, {"optim.groups[2]", "match"}, [&] { t.optimizer(both() + "    - {match: {name: \"layers.*.moe.*\"}, kind: adamw, lr: 0.1}\n"); });
-  expect_error(kUsage, {"optim.groups[2]", "match"}, [&] { t.optimizer(both() + "    - {match: {role: [head]}, kind: adamw, lr: 0.1}\n"); });
+  expect_error(kUsage, {"optim.groups[2]", "match"},
+               [&] { t.optimizer(both() + "    - {match: {name: \"layers.*.moe.*\"}, kind: adamw, lr: 0.1}\n"); });
+  expect_error(kUsage, {"optim.groups[2]", "match"},
+               [&] { t.optimizer(both() + "    - {match: {role: [head]}, kind: adamw, lr: 0.1}\n"); });
 }
 
 TEST(Groups, RoleAndNameTogetherNarrow) {
   Toy t(DType::f32);
-  t.optimizer(std::string(kDecayed) + "    - {match: {role: [vector], name: \"*.bias\"}, kind: adamw, lr: 0.1}\n    - {match: {name: [\"*norm*\"]}, kind: adamw, lr: 0.1}\n");
+  t.optimizer(std::string(kDecayed) +
+              "    - {match: {role: [vector], name: \"*.bias\"}, kind: adamw, lr: 0.1}\n"
+              "    - {match: {name: [\"*norm*\"]}, kind: adamw, lr: 0.1}\n");
   const std::string text = describe_groups(t.params, t.config);
   EXPECT_NE(text.find("2 tensors, 20 parameters, lr 0.01, weight decay 0.1"), std::string::npos) << text;
   EXPECT_NE(text.find("1 tensors, 6 parameters"), std::string::npos) << text;
@@ -76,10 +81,12 @@ TEST(Groups, RoleAndNameTogetherNarrow) {
 
 TEST(Groups, BadEntriesAreRefused) {
   Toy t(DType::f32);
-  expect_error(kUsage, {"unknown role 'matrices'", "matrix", "run.yaml:3"}, [&] { t.optimizer("    - {match: {role: [matrices]}, kind: adamw, lr: 0.1}\n"); });
+  expect_error(kUsage, {"unknown role 'matrices'", "matrix", "run.yaml:3"},
+               [&] { t.optimizer("    - {match: {role: [matrices]}, kind: adamw, lr: 0.1}\n"); });
   expect_error(kUsage, {"by role or by name"}, [&] { t.optimizer("    - {kind: adamw, lr: 0.1}\n"); });
   expect_error(kUsage, {"lr"}, [&] { t.optimizer("    - {match: {role: [vector]}, kind: adamw}\n"); });
-  expect_error(kUsage, {"betas", "two numbers"}, [&] { t.optimizer("    - {match: {role: [vector]}, kind: adamw, lr: 0.1, betas: [0.9, 1.0]}\n"); });
+  expect_error(kUsage, {"betas", "two numbers"},
+               [&] { t.optimizer("    - {match: {role: [vector]}, kind: adamw, lr: 0.1, betas: [0.9, 1.0]}\n"); });
   expect_error(kUsage, {"adamv", "adamw"}, [&] { t.optimizer("    - {match: {role: [vector]}, kind: adamv, lr: 0.1}\n"); });
 }
 
@@ -120,8 +127,10 @@ TEST(Optimizer, DecayAloneMovesBf16) {
 
 TEST(Optimizer, SchedulesAndClippingReachTheUpdate) {
   Toy t(DType::f64);
-  auto o = t.optimizer("    - {match: {role: [matrix, embedding, vector]}, kind: adamw, lr: {value: 0.01, kind: linear}, weight_decay: {value: 0.5, kind: linear, final: 0.5}}\n"
-                       "  schedule: {kind: linear}\n");
+  auto o = t.optimizer(
+      "    - {match: {role: [matrix, embedding, vector]}, kind: adamw, lr: {value: 0.01, kind: linear},\n"
+      "       weight_decay: {value: 0.5, kind: linear, final: 0.5}}\n"
+      "  schedule: {kind: linear}\n");
   o->step(t.stream, {.step = 500});                         // lr 0.01 / 2 / 2, decay 0.5 * 0.75; gradients are zero
   EXPECT_NEAR(t.value("final.norm.weight"), 1 - 0.0025 * 0.375, 1e-15);
 

@@ -55,7 +55,8 @@ TEST(Schedule, ConstantIgnoresTheEnd) {
 TEST(Schedule, TheDefaultIsConstant) { EXPECT_EQ(read("{}", 5).at(4), 1); }
 
 TEST(Schedule, WhatDoesNotFitIsRefused) {
-  expect_error(kUsage, {"warmup 60 + decay 50 = 110", "train.steps = 100", "run.yaml:1"}, [] { read("{kind: wsd, warmup: 60, decay: 50}", 100); });
+  expect_error(kUsage, {"warmup 60 + decay 50 = 110", "train.steps = 100", "run.yaml:1"},
+               [] { read("{kind: wsd, warmup: 60, decay: 50}", 100); });
   expect_error(kUsage, {"only the wsd schedule"}, [] { read("{kind: cosine, decay: 5}", 100); });
   expect_error(kUsage, {"final"}, [] { read("{kind: cosine, final: 1.5}", 100); });
   expect_error(kUsage, {"cosin", "cosine"}, [] { read("{kind: cosin}", 100); });

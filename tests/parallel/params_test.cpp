@@ -33,8 +33,11 @@ class FakeComm final : public Comm {
 
 // A store on rank `rank` of a tp axis of `size`, with room for small tensors.
 struct Rank {
-  Rank(int rank, int size, DType dtype) : stream(false), arena(1 << 20, true), mesh{std::make_unique<FakeComm>(0, 1), std::make_unique<FakeComm>(rank, size)},
-                                          params(arena, mesh, dtype) {}
+  Rank(int rank, int size, DType dtype)
+      : stream(false),
+        arena(1 << 20, true),
+        mesh{std::make_unique<FakeComm>(0, 1), std::make_unique<FakeComm>(rank, size)},
+        params(arena, mesh, dtype) {}
   FakeComm& tp() { return static_cast<FakeComm&>(*mesh.tp); }
   FakeComm& dp() { return static_cast<FakeComm&>(*mesh.dp); }
   Param& add(ParamSpec spec) { return params.add(stream, std::move(spec)); }
@@ -44,6 +47,11 @@ struct Rank {
   ParamStore params;
 };
 
+int64_t elements_of(const ParamSpec& spec) {
+  int64_t n = 1;
+  for (int64_t d : spec.shape) n *= d;
+  return n;
+}
 using Runs = std::vector<std::vector<int64_t>>;      // {local, global, n}
 Runs runs_of(const Param& p) {
   Runs runs;
@@ -93,21 +101,18 @@ TEST(Placement, EveryElementBelongsToOneRank) {
             owners[global + i]++;
           }
         });
-        EXPECT_TRUE(std::all_of(filled.begin(), filled.end(), [](int n) { return n == 1; })) << spec.name << " on rank " << rank << " of " << size;
+        EXPECT_TRUE(std::all_of(filled.begin(), filled.end(), [](int n) { return n == 1; }))
+            << spec.name << " on rank " << rank << " of " << size;
       }
-      int64_t elements = 1;
-      for (int64_t d : spec.shape) elements *= d;
       const int copies = spec.place.tp == Place::shard ? 1 : size;
-      EXPECT_EQ(int64_t(owners.size()), elements) << spec.name;
+      EXPECT_EQ(int64_t(owners.size()), elements_of(spec)) << spec.name;
       for (const auto& [index, n] : owners) EXPECT_EQ(n, copies) << spec.name << "[" << index << "]";
     }
 }
 
 // The logical tensor, put together from the ranks.
 std::vector<double> assemble(int size, const ParamSpec& spec, DType dtype) {
-  int64_t elements = 1;
-  for (int64_t d : spec.shape) elements *= d;
-  std::vector<double> whole(size_t(elements), NAN);
+  std::vector<double> whole(size_t(elements_of(spec)), NAN);
   for (int rank = 0; rank < size; rank++) {
     Rank r(rank, size, dtype);
     const Param& p = r.add(spec);
@@ -141,9 +146,13 @@ TEST(Params, PaddingIsZeroAndCountsForNothing) {
 
 TEST(Params, S39_WhatCannotBeDividedIsRefused) {
   Rank r(0, 4, DType::f32);
-  expect_error(kUsage, {"attn.o.weight", "10", "parallel.tp = 4"}, [&] { r.add({.name = "attn.o.weight", .shape = {8, 10}, .place = shard(1)}); });
+  expect_error(kUsage, {"attn.o.weight", "10", "parallel.tp = 4"}, [&] {
+    r.add({.name = "attn.o.weight", .shape = {8, 10}, .place = shard(1)});
+  });
   // 16 rows divide by 4, but 2 key/value heads of one row do not.
-  expect_error(kUsage, {"attn.qkv.weight", "2", "parallel.tp = 4"}, [&] { r.add({.name = "attn.qkv.weight", .shape = {16, 3}, .place = shard(0), .blocks = {12, 2, 2}}); });
+  expect_error(kUsage, {"attn.qkv.weight", "2", "parallel.tp = 4"}, [&] {
+    r.add({.name = "attn.qkv.weight", .shape = {16, 3}, .place = shard(0), .blocks = {12, 2, 2}});
+  });
 }
 
 TEST(Params, NamesAreUnique) {
@@ -197,7 +206,7 @@ double fill_gradients(Rank& r) {
     p->each([&](int64_t local, int64_t global, int64_t n) {
       for (int64_t i = 0; i < n; i++) as<double>(p->grad)[local + i] = 1 + double(global + i) / 10;
     });
-    for (int64_t g = 0; g < [&] { int64_t n = 1; for (int64_t d : p->shape) n *= d; return n; }(); g++) squares += (1 + double(g) / 10) * (1 + double(g) / 10);
+    for (int64_t g = 0; g < elements_of(*p); g++) squares += (1 + double(g) / 10) * (1 + double(g) / 10);
   }
   return squares;
 }
