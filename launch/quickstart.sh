@@ -3,13 +3,14 @@
 # minutes on two cores), and shows what came out. A second run goes on from what exists.
 #   launch/quickstart.sh [--data FILE_OR_FOLDER] [key=value ...]        e.g. train.steps=200
 set -euo pipefail
+origin=$PWD
 cd "$(dirname "$0")/.."
 say() { printf '%s\n' "$*"; }
 
 text="" overrides=()
 while [ $# -gt 0 ]; do
   case "$1" in
-    --data) [ $# -ge 2 ] || { say "--data wants a file or a folder" >&2; exit 2; }; text=$2; shift 2 ;;
+    --data) [ $# -ge 2 ] || { say "--data wants a file or a folder" >&2; exit 2; }; text=$(cd "$origin" && realpath -m -- "$2"); shift 2 ;;
     *=*) overrides+=("$1"); shift ;;
     *) say "usage: launch/quickstart.sh [--data FILE_OR_FOLDER] [key=value ...]" >&2; exit 2 ;;
   esac

@@ -4,6 +4,7 @@
 //   void backward(Context&, const Saved&, Tensor dx, Tensor dy) const   writes dx, accumulates into Param::grad; dy is read-only
 // A kind that remembers between tokens also has
 //   struct Cache : wyvern::Cache; make_cache(Stream&, Arena&, DType, B, capacity) const; decode(Context&, Cache&, Tensor y, Tensor x) const
+// and one that mixes tokens has mixing_flops(T) const.
 // Decoding token by token equals forward: that is a test of every kind. forward runs twice when a sublayer recomputes, so only
 // backward may touch a Buffer. On a tp axis x and dy come in replicated, y and dx leave as partial sums.
 #pragma once
@@ -25,6 +26,8 @@ class Branch {                                     // what may hang on the resid
   virtual void backward(Context&, Tensor dx, Tensor dy) = 0;
   virtual std::unique_ptr<Cache> make_cache(Stream&, Arena&, DType, int64_t B, int64_t capacity) const = 0;   // cleared
   virtual void decode(Context&, Cache&, Tensor y, Tensor x) = 0;
+  // FLOPs of one token's forward beyond its weights (2 per weight): what mixing tokens costs in a sequence of T.
+  virtual int64_t mixing_flops(int64_t T) const = 0;
 };
 
 template <class L> class BranchOf final : public Branch {      // the layer is pure; the slot remembers
@@ -42,6 +45,10 @@ template <class L> class BranchOf final : public Branch {      // the layer is p
   void decode(Context& c, Cache& k, Tensor y, Tensor x) override {
     if constexpr (requires { typename L::Cache; }) layer_.decode(c, static_cast<typename L::Cache&>(k), y, x);
     else forward(c, y, x);
+  }
+  int64_t mixing_flops(int64_t T) const override {
+    if constexpr (requires { layer_.mixing_flops(T); }) return layer_.mixing_flops(T);
+    else return 0;
   }
 
  private:

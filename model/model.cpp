@@ -88,6 +88,12 @@ Model::Caches Model::make_caches(Stream& s, Arena& a, int64_t B, int64_t capacit
   return caches;
 }
 
+int64_t Model::mixing_flops(int64_t T) const {
+  int64_t flops = 0;
+  for (const Sublayer& u : sublayers_) flops += u.branch->mixing_flops(T);
+  return flops;
+}
+
 Tensor Model::stream(int layer) const { return residual_->stream(2 * layer); }
 
 }  // namespace wyvern

@@ -28,6 +28,7 @@ class Model {
   Tensor token_loss() const { return token_loss_; }        // (N) acc_t, of the last forward
   Tensor stream(int layer) const;                          // (N, C): input of layer l, or (l = layers) what the final norm reads
   const ModelConfig& config() const { return config_; }
+  int64_t mixing_flops(int64_t T) const;                   // of one token's forward, all branches: what is not weights
   int sublayers() const { return int(sublayers_.size()); }
 
  private:

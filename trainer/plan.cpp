@@ -49,17 +49,12 @@ double timed_step(Instance& m, const RunConfig& c) {
 
 }  // namespace
 
-Flops flops_per_token(const ModelConfig& c, const ParamStore& params, int64_t T) {
+Flops flops_per_token(const Model& model, const ParamStore& params, int64_t T) {
   Flops f;
   for (const auto& p : params.all())
     if (p->role == Role::matrix || p->role == Role::head || p->role == Role::expert) f.weights += p->count();
-  if (c.tied) f.weights += c.vocab_size * c.channels;
-  const IntRange any{1, int64_t(1) << 40};
-  for (const LayerConfig& l : c.layers) {
-    const int64_t H = l.attention.integer("heads", {}, any, ""), D = l.attention.integer("head_dim", std::max<int64_t>(1, c.channels / H), any, "");
-    const int64_t window = l.attention.integer_or_none("window", {}, any, "").value_or(T);
-    f.attention_width += H * D * std::min(T, window);
-  }
+  if (model.config().tied) f.weights += model.config().vocab_size * model.config().channels;
+  f.mixing = model.mixing_flops(T);
   return f;
 }
 
@@ -89,7 +84,7 @@ Plan make_plan(const RunConfig& c) {
   p.active = p.total;
   p.memory = plan_memory(c.model, c.compute, &c.optim, training_passes(c));
   p.available_bytes = available_memory();
-  p.flops = flops_per_token(c.model, dry.params, c.train.sequence);
+  p.flops = flops_per_token(dry.model, dry.params, c.train.sequence);
   p.flops_llmc = 6 * p.padded + 6 * int64_t(c.model.layers.size()) * c.model.channels * c.train.sequence;
   p.steps = c.train.steps;
   p.tokens = c.train.steps * c.train.batch * c.train.sequence;
@@ -133,8 +128,8 @@ std::string to_table(const Plan& p, const RunConfig& c) {
                                                    {"saved activations", p.memory.saved}, {"scratch", p.memory.scratch + p.memory.workspace}};
   for (const auto& [name, bytes] : kinds) out += fmt::format("  {:<28} {:>16}\n", name, human_bytes(double(bytes)));
   out += fmt::format("  {:<28} {:>16}   ({} available on this machine)\n\ncompute\n", "peak", human_bytes(double(p.memory.total())), human_bytes(double(p.available_bytes)));
-  out += fmt::format("  FLOPs per token = 6 x {} multiplying weights + 6 x {} attention width x reach = {:.1f} MFLOP\n", with_commas(p.flops.weights),
-                     with_commas(p.flops.attention_width), double(p.flops.total()) / 1e6);
+  out += fmt::format("  FLOPs per token = 6 x {} multiplying weights + 3 x {} for mixing tokens = {:.1f} MFLOP\n", with_commas(p.flops.weights),
+                     with_commas(p.flops.mixing), double(p.flops.total()) / 1e6);
   out += fmt::format("  (llm.c's formula, 6 x all parameters + 6 L C T: {:.1f} MFLOP)\n", double(p.flops_llmc) / 1e6);
   out += fmt::format("  {} steps x {} sequences x {} tokens = {} tokens\n", with_commas(p.steps), c.train.batch, c.train.sequence, with_commas(p.tokens));
   if (p.seconds_estimate)

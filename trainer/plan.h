@@ -13,13 +13,14 @@ namespace wyvern {
 
 // FLOPs of one token in training, forward and backward:
 //   6 x (weights that multiply: matrices, and the head even when it is tied; no tables, norms or biases; no padded rows)
-// + 6 x sum over layers of heads x head_dim x T for causal softmax attention: the half that is computed; a window counts min(T, window).
+// + 3 x what mixing tokens costs in forward; for causal softmax attention that is 2 x heads x head_dim x min(T, window) per layer,
+//   the half that is computed.
 struct Flops {
   int64_t weights = 0;                 // that multiply
-  int64_t attention_width = 0;         // sum over layers of heads x head_dim x reach
-  int64_t total() const { return 6 * weights + 6 * attention_width; }
+  int64_t mixing = 0;                  // forward, all layers
+  int64_t total() const { return 6 * weights + 3 * mixing; }
 };
-Flops flops_per_token(const ModelConfig&, const ParamStore&, int64_t T);
+Flops flops_per_token(const Model&, const ParamStore&, int64_t T);
 
 struct Plan {
   int64_t total = 0, active = 0, padded = 0;                          // parameters; padded = with padding rows

@@ -85,6 +85,20 @@ std::optional<std::string> RunFolder::starting_point(const std::string& resume) 
   return resume;
 }
 
+int64_t RunFolder::set_aside_after(int64_t step) const {
+  int64_t moved = 0;
+  for (int64_t later : list_checkpoints(checkpoints())) {
+    if (later <= step) continue;
+    std::string aside = fmt::format("{}.after-step-{}", checkpoints(), step);
+    fs::create_directories(aside);
+    std::string target = checkpoint_path(aside, later);
+    for (int i = 2; fs::exists(target); i++) target = fmt::format("{}.{}", checkpoint_path(aside, later), i);
+    fs::rename(checkpoint_path(checkpoints(), later), target);
+    moved++;
+  }
+  return moved;
+}
+
 void RunFolder::write_records(const std::string& resolved, const std::vector<std::string>& argv) const {
   char host[256] = {};
   gethostname(host, sizeof host - 1);

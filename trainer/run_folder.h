@@ -26,6 +26,9 @@ class RunFolder {
 
   // `resume`: "" (a used folder is an error), auto, latest, a step number, or the path of a checkpoint. The checkpoint to start from, or none.
   std::optional<std::string> starting_point(const std::string& resume) const;
+  // Going on from an earlier step: the checkpoints after it move to checkpoints.after-step-N/, so that the new ones are never mixed
+  // with them, nor pruned in their favour. Returns how many.
+  int64_t set_aside_after(int64_t step) const;
   void write_records(const std::string& resolved_config, const std::vector<std::string>& argv) const;
 
  private:

@@ -39,6 +39,7 @@ Trainer::Trainer(const RunConfig& config, std::string resolved, RunFolder& folde
   }
   metrics_ = std::make_unique<MetricsFile>(folder_.metrics(), start ? step_ : -1);
   if (metrics_->moved_aside()) log_info("{} metrics lines beyond step {} were moved to {}.after-step-{}", metrics_->moved_aside(), step_, folder_.metrics(), step_);
+  if (const int64_t moved = start ? folder_.set_aside_after(step_) : 0) log_info("{} checkpoints beyond step {} were moved to {}.after-step-{}", moved, step_, folder_.checkpoints(), step_);
   if (start) metrics_->write("resume", step_, {{"checkpoint", *start}});
   peak_flops_ = isa::measure_peak_flops(config_.compute == DType::bf16);
   log_info("{}: {} parameters, {}, {} threads, {} peak memory; {}", config_.name, with_commas(plan_.total), compute_name(config_.compute), omp_get_max_threads(),
@@ -228,10 +229,12 @@ TrainOutcome Trainer::run() {
   const auto start = Clock::now();
   TrainOutcome out;
   StepResult r;
+  if (step_ == config_.train.steps) log_info("{} is finished: {} of {} steps; raise train.steps to go on", folder_.path(), step_, config_.train.steps);
   while (step_ < config_.train.steps) {
     std::string reason = stop_.reason();
     const auto begin = Clock::now();
     if (reason.empty() && step(r = {})) {
+      out.loss = r.loss;
       log_step(r, seconds_since(begin));
       after_step();
       continue;
@@ -248,7 +251,6 @@ TrainOutcome Trainer::run() {
   progress_.clear();
   out.step = step_;
   out.tokens = tokens_;
-  out.loss = r.loss;
   out.validation = last_validation_;
   out.sample = last_sample_;
   out.checkpoint = last_saved_ >= 0 ? checkpoint_path(folder_.checkpoints(), last_saved_) : "";

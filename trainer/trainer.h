@@ -21,7 +21,7 @@ namespace wyvern {
 struct TrainOutcome {
   int exit_code = 0;                    // kDone, or kStopped when saved on request
   int64_t step = 0, tokens = 0;
-  double loss = 0;                      // of the last step
+  std::optional<double> loss;           // of the last step taken
   std::optional<EvalResult> validation;
   std::string checkpoint, sample;
   double seconds = 0;

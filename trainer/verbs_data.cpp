@@ -48,7 +48,7 @@ int verb_data_prepare(const PrepareArgs& a) {
 }
 
 int verb_data_inspect(const InspectArgs& a) {
-  fmt::print("{}\n", inspect(a.pattern, a.json));
+  fmt::print("{}", inspect(a.pattern, a.json));
   return 0;
 }
 

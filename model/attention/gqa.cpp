@@ -1,5 +1,6 @@
 // Grouped-query softmax attention: x -> q|k|v -> (norm of each q and k head) -> (rope) -> attention -> o.
 // heads == kv_heads is multi-head attention, kv_heads == 1 is multi-query. Window, softcap, biases and dropout are options.
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/attention.h"
@@ -38,6 +39,8 @@ struct GroupedQueryAttention {
             .dropout = c.mode == Mode::train ? dropout : 0, .key = c.rng.key(Purpose::attention),
             .first_sequence = c.batch.first_sequence, .first_head = c.mesh.tp->rank() * H()};
   }
+  // q.k and p.v over the causal half: 2 products x 2 FLOP x heads x head_dim x reach / 2.
+  int64_t mixing_flops(int64_t T) const { return 2 * H() * D * (window > 0 ? std::min(T, window) : T); }
   Columns q(const Saved& s) const { return {s.qk ? s.qk : s.raw, 0}; }
   Columns k(const Saved& s) const { return {s.qk ? s.qk : s.raw, H() * D}; }
   Columns v(const Saved& s) const { return {s.raw, (H() + Hkv()) * D}; }

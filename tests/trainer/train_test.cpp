@@ -68,6 +68,16 @@ TEST(Train, S81_SameConfigSameBits) {
   EXPECT_EQ(r.column("a", "loss"), r.column("b", "loss"));
 }
 
+TEST(Train, S81_ThreadsChangeNoBit) {
+  SmallRun r;
+  for (const char* compute : {"f32", "bf16"}) {
+    const auto run = [&](const char* threads) { return r.train({std::string("name=") + compute + threads, std::string("compute=") + compute, std::string("train.threads=") + threads}); };
+    const std::string one = weights(run("1").checkpoint), two = weights(run("2").checkpoint), three = weights(run("3").checkpoint);
+    EXPECT_TRUE(one == two && two == three) << compute << ": the checkpoints differ";
+  }
+  omp_set_num_threads(omp_get_num_procs());
+}
+
 TEST(Train, RecomputeChangesNoBit) {
   SmallRun r;
   const auto none = r.train({"name=a"}), all = r.train({"name=b", "model.recompute=all"}), some = r.train({"name=c", "model.recompute={every: 2}"});
@@ -166,6 +176,40 @@ TEST(Train, S09_ChangedShardListIsRefused) {
   r.train({"train.steps=3"});
   write_shard(r.temp / "train_002.bin", small_tokens(900, 9), "test", 31, 1, 900);
   expect_error(kCorrupt, {"shard"}, [&] { r.train({"train.steps=6"}, "latest"); });
+}
+
+TEST(Train, GoingOnFromAnEarlierStepKeepsTheNewCheckpoint) {
+  SmallRun r;
+  const std::vector<std::string> base = {"train.checkpoint={every: 5, keep: 1, milestone: 5}"};
+  r.train(base);                                                        // 5, 10, 15, 20 stay: milestones
+  auto shorter = base;
+  shorter.push_back("train.steps=12");
+  const TrainOutcome o = r.train(shorter, "5");
+  EXPECT_EQ(o.step, 12);
+  EXPECT_TRUE(fs::exists(o.checkpoint));
+  EXPECT_EQ(list_checkpoints(r.folder() + "/checkpoints").back(), 12);
+  EXPECT_TRUE(fs::exists(checkpoint_path(r.folder() + "/checkpoints.after-step-5", 20)));      // nothing saved is lost
+}
+
+TEST(Train, AFinishedRunHasNothingLeftToDo) {
+  SmallRun r;
+  r.train();
+  const TrainOutcome o = r.train({}, "auto");
+  EXPECT_EQ(o.step, 20);
+  EXPECT_FALSE(o.loss.has_value());
+}
+
+TEST(Train, SpikesAreSkippedWhenAsked) {
+  SmallRun r;
+  r.train({"name=plain", "train.steps=150"});
+  r.train({"name=guarded", "train.steps=150", "train.guard={skip_zscore: 0.5}"});      // far too eager: half the late steps are skipped
+  EXPECT_TRUE(r.events("plain", "spike").empty());
+  const auto spikes = r.events("guarded", "spike");
+  ASSERT_FALSE(spikes.empty());
+  for (const auto& s : spikes) EXPECT_GT(std::max(s["loss_z"].get<double>(), s["grad_norm_z"].get<double>()), 0.5);
+  const auto a = r.column("plain", "loss"), b = r.column("guarded", "loss");
+  for (size_t i = 0; i < 128; i++) EXPECT_EQ(a[i], b[i]);               // no statistics before the window is full
+  EXPECT_NE(a.back(), b.back());
 }
 
 TEST(Train, S34_LongerRunSaysWhichScheduleIsUsed) {
