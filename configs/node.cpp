@@ -188,7 +188,7 @@ std::string Node::text(std::string_view key, std::optional<std::string> def, std
   return result;
 }
 
-std::string Node::choice(std::string_view key, std::initializer_list<const char*> allowed, std::optional<std::string> def,
+std::string Node::choice(std::string_view key, const std::vector<const char*>& allowed, std::optional<std::string> def,
                          std::string_view doc) const {
   const std::vector<std::string> words(allowed.begin(), allowed.end());
   const auto known = [&](std::string_view w) { return std::ranges::find(words, w) != words.end(); };

@@ -37,7 +37,7 @@ class Node {
   double      number (std::string_view key, std::optional<double> def, Range, std::string_view doc) const;
   bool        boolean(std::string_view key, std::optional<bool> def, std::string_view doc) const;
   std::string text   (std::string_view key, std::optional<std::string> def, std::string_view doc) const;
-  std::string choice (std::string_view key, std::initializer_list<const char*> allowed, std::optional<std::string> def,
+  std::string choice (std::string_view key, const std::vector<const char*>& allowed, std::optional<std::string> def,
                       std::string_view doc) const;
   // `none` in the file (or in the default) gives nullopt.
   std::optional<int64_t> integer_or_none(std::string_view key, std::optional<int64_t> def, IntRange, std::string_view doc) const;

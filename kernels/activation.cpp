@@ -7,7 +7,8 @@ void gelu_forward(Stream& s, const GeluForward& a) {
   DISPATCH(s, gelu_forward, a);
 }
 void gelu_backward(Stream& s, const GeluBackward& a) {
-  CHECK(shape_of(a.dx) == shape_of(a.x) && shape_of(a.dy) == shape_of(a.x) && a.dx.dtype == a.x.dtype && a.dy.dtype == a.x.dtype, "dx {}, dy {}, x {}", to_string(a.dx), to_string(a.dy), to_string(a.x));
+  CHECK(shape_of(a.dx) == shape_of(a.x) && shape_of(a.dy) == shape_of(a.x) && a.dx.dtype == a.x.dtype && a.dy.dtype == a.x.dtype,
+        "dx {}, dy {}, x {}", to_string(a.dx), to_string(a.dy), to_string(a.x));
   DISPATCH(s, gelu_backward, a);
 }
 void swiglu_forward(Stream& s, const SwigluForward& a) {
@@ -15,7 +16,8 @@ void swiglu_forward(Stream& s, const SwigluForward& a) {
   DISPATCH(s, swiglu_forward, a);
 }
 void swiglu_backward(Stream& s, const SwigluBackward& a) {
-  CHECK(a.dy.ndim == 2 && is(a.x, {a.dy.dim[0], 2 * a.dy.dim[1]}) && shape_of(a.dx) == shape_of(a.x), "dx {}, dy {}, x {}", to_string(a.dx), to_string(a.dy), to_string(a.x));
+  CHECK(a.dy.ndim == 2 && is(a.x, {a.dy.dim[0], 2 * a.dy.dim[1]}) && shape_of(a.dx) == shape_of(a.x), "dx {}, dy {}, x {}", to_string(a.dx),
+        to_string(a.dy), to_string(a.x));
   CHECK(a.dx.dtype == a.x.dtype && a.dy.dtype == a.x.dtype, "dx {}, dy {}, x {}", to_string(a.dx), to_string(a.dy), to_string(a.x));
   DISPATCH(s, swiglu_backward, a);
 }

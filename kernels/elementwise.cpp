@@ -7,7 +7,8 @@ void zero(Stream& s, const Zero& a) {
   DISPATCH(s, zero, a);
 }
 void add(Stream& s, const Add& a) {
-  CHECK(a.y.numel() == a.a.numel() && a.y.numel() == a.b.numel() && a.y.dtype == a.a.dtype && a.y.dtype == a.b.dtype, "y {}, a {}, b {}", to_string(a.y), to_string(a.a), to_string(a.b));
+  CHECK(a.y.numel() == a.a.numel() && a.y.numel() == a.b.numel() && a.y.dtype == a.a.dtype && a.y.dtype == a.b.dtype, "y {}, a {}, b {}",
+        to_string(a.y), to_string(a.a), to_string(a.b));
   DISPATCH(s, add, a);
 }
 void cast(Stream& s, const Cast& a) {

@@ -9,9 +9,11 @@ Tensor ints(std::vector<int32_t>& v) { return view(v.data(), DType::i32, {int64_
 
 }  // namespace
 
-HostBatch::HostBatch(int64_t B, int64_t T, std::vector<int32_t> tokens, std::vector<int32_t> targets, const std::vector<int32_t>& document_starts)
+HostBatch::HostBatch(int64_t B, int64_t T, std::vector<int32_t> tokens, std::vector<int32_t> targets,
+                     const std::vector<int32_t>& document_starts)
     : tokens_(std::move(tokens)), targets_(std::move(targets)) {
-  CHECK(int64_t(tokens_.size()) == B * T && targets_.size() == tokens_.size(), "{} tokens, {} targets for {} x {}", tokens_.size(), targets_.size(), B, T);
+  CHECK(int64_t(tokens_.size()) == B * T && targets_.size() == tokens_.size(), "{} tokens, {} targets for {} x {}", tokens_.size(),
+        targets_.size(), B, T);
   for (int64_t b = 0; b < B; b++) doc_starts_.push_back(int32_t(b * T));
   doc_starts_.insert(doc_starts_.end(), document_starts.begin(), document_starts.end());
   std::sort(doc_starts_.begin(), doc_starts_.end());

@@ -9,7 +9,8 @@ namespace wyvern {
 class HostBatch {
  public:
   // tokens, targets: B * T ids. document_starts: rows (besides each sequence's first) at which a new document begins.
-  HostBatch(int64_t B, int64_t T, std::vector<int32_t> tokens, std::vector<int32_t> targets, const std::vector<int32_t>& document_starts = {});
+  HostBatch(int64_t B, int64_t T, std::vector<int32_t> tokens, std::vector<int32_t> targets,
+            const std::vector<int32_t>& document_starts = {});
   // Decode: the next T tokens of each of B sequences; row t of a sequence stands at position first + t.
   static HostBatch decode(int64_t B, int64_t T, std::vector<int32_t> tokens, int64_t first_position);
   // A batch without memory, for a dry pass.

@@ -9,7 +9,8 @@
 namespace wyvern {
 namespace {
 
-Sublayer make_sublayer(const ModelConfig& c, ParamStore& params, Stream& s, int index, int layer, const char* what, const Node& node, BranchFactory make) {
+Sublayer make_sublayer(const ModelConfig& c, ParamStore& params, Stream& s, int index, int layer, const char* what, const Node& node,
+                       BranchFactory make) {
   Sublayer u;
   u.index = index;
   u.name = fmt::format("layers.{}.{}", layer, what);
@@ -29,10 +30,17 @@ Sublayer make_sublayer(const ModelConfig& c, ParamStore& params, Stream& s, int 
 
 Model::Model(const ModelConfig& c, ParamStore& params, Stream& s) : config_(c), dtype_(params.dtype()) {
   embed_.dropout = c.embedding_dropout;
-  embed_.tokens = &params.add(s, {.name = "embed.tokens.weight", .shape = {c.padded_vocab, c.channels}, .place = shard(0), .role = Role::embedding,
-                                  .init = init_normal(c.init_std), .padding = c.padded_vocab - c.vocab_size});
+  embed_.tokens = &params.add(s, {.name = "embed.tokens.weight",
+                                  .shape = {c.padded_vocab, c.channels},
+                                  .place = shard(0),
+                                  .role = Role::embedding,
+                                  .init = init_normal(c.init_std),
+                                  .padding = c.padded_vocab - c.vocab_size});
   if (c.learned_positions)
-    embed_.positions = &params.add(s, {.name = "embed.positions.weight", .shape = {c.context, c.channels}, .place = replicated(), .role = Role::embedding,
+    embed_.positions = &params.add(s, {.name = "embed.positions.weight",
+                                       .shape = {c.context, c.channels},
+                                       .place = replicated(),
+                                       .role = Role::embedding,
                                        .init = init_normal(c.init_std)});
   for (size_t l = 0; l < c.layers.size(); l++) {
     sublayers_.push_back(make_sublayer(c, params, s, sublayers(), int(l), "attn", c.layers[l].attention, make_attention));

@@ -9,7 +9,8 @@ constexpr int64_t kMaxWidth = int64_t(1) << 24;
 
 int64_t read_recompute(const Node& model) {
   const char* doc = "run the forward of these layers again in backward instead of keeping their activations: none, all, or {every: n}";
-  if (model.has("recompute") && !model.is_text("recompute")) return model.map("recompute", doc).integer("every", {}, {1, 1 << 20}, "layers 0, n, 2n, ... recompute");
+  if (model.has("recompute") && !model.is_text("recompute"))
+    return model.map("recompute", doc).integer("every", {}, {1, 1 << 20}, "layers 0, n, 2n, ... recompute");
   return model.choice("recompute", {"none", "all"}, "none", doc) == "all" ? 1 : 0;
 }
 
@@ -28,20 +29,24 @@ std::vector<LayerConfig> read_layers(const Node& model) {
 }  // namespace
 
 NormPlace read_norm_place(const Node& n, std::string_view key, const char* otherwise) {
-  const std::string s = n.choice(key, {"pre", "post", "both", "none"}, otherwise, "norm of the input (pre), of the output before the add (post), both or none");
+  const std::string s = n.choice(key, {"pre", "post", "both", "none"}, otherwise,
+                                 "norm of the input (pre), of the output before the add (post), both or none");
   return s == "pre" ? NormPlace::pre : s == "post" ? NormPlace::post : s == "both" ? NormPlace::both : NormPlace::none;
 }
 
 ModelConfig ModelConfig::from(const Node& m) {
   ModelConfig c;
   c.vocab_size = m.integer("vocab_size", {}, {1, kMaxWidth}, "token ids the tokenizer can produce");
-  c.padded_vocab = m.integer("padded_vocab", (c.vocab_size + 63) / 64 * 64, {1, kMaxWidth}, "rows of the embedding; rows beyond vocab_size never enter the loss or sampling");
-  if (c.padded_vocab < c.vocab_size) m.error("padded_vocab", fmt::format("{} rows cannot hold a vocab_size of {}", c.padded_vocab, c.vocab_size));
+  c.padded_vocab = m.integer("padded_vocab", (c.vocab_size + 63) / 64 * 64, {1, kMaxWidth},
+                             "rows of the embedding; rows beyond vocab_size never enter the loss or sampling");
+  if (c.padded_vocab < c.vocab_size)
+    m.error("padded_vocab", fmt::format("{} rows cannot hold a vocab_size of {}", c.padded_vocab, c.vocab_size));
   c.context = m.integer("context", {}, {1, int64_t(1) << 24}, "longest sequence, in tokens");
   c.channels = m.integer("channels", {}, {1, kMaxWidth}, "width of the residual stream");
 
   const Node e = m.map("embedding", "from token ids to the residual stream");
-  c.learned_positions = e.choice("positions", {"learned", "none"}, "none", "a learned table, or none (rotary positions live in attention)") == "learned";
+  c.learned_positions =
+      e.choice("positions", {"learned", "none"}, "none", "a learned table, or none (rotary positions live in attention)") == "learned";
   c.embedding_dropout = e.number("dropout", 0, {0, 0.99}, "probability, in training");
 
   const Node n = m.map("norm", "the norm of every sublayer and of the head's input");

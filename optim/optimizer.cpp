@@ -33,7 +33,8 @@ GroupConfig read_group(const Node& n, int64_t steps) {
 
 bool matches(const GroupConfig& g, const Param& p) {
   const bool role = g.roles.empty() || std::find(g.roles.begin(), g.roles.end(), p.role) != g.roles.end();
-  const bool name = g.names.empty() || std::any_of(g.names.begin(), g.names.end(), [&](const std::string& glob) { return fnmatch(glob.c_str(), p.name.c_str(), 0) == 0; });
+  const bool name = g.names.empty() || std::any_of(g.names.begin(), g.names.end(),
+                                                   [&](const std::string& glob) { return fnmatch(glob.c_str(), p.name.c_str(), 0) == 0; });
   return role && name;
 }
 
@@ -48,7 +49,9 @@ std::vector<size_t> assign(const ParamStore& params, const OptimConfig& c) {
       if (matches(c.groups[g], *p)) found.push_back(g);
     if (found.size() == 1) hits[found[0]]++;
     else if (found.empty()) wrong += fmt::format("\n  {} (role {}) matches no group", p->name, name_of(p->role));
-    else wrong += fmt::format("\n  {} (role {}) matches {} and {}", p->name, name_of(p->role), c.groups[found[0]].where, c.groups[found[1]].where);
+    else
+      wrong +=
+          fmt::format("\n  {} (role {}) matches {} and {}", p->name, name_of(p->role), c.groups[found[0]].where, c.groups[found[1]].where);
     group_of.push_back(found.empty() ? 0 : found[0]);
   }
   if (!wrong.empty()) fail(kUsage, "every parameter must fall into exactly one group of optim.groups:{}", wrong);
@@ -61,7 +64,9 @@ class Groups final : public Optimizer {
  public:
   explicit Groups(std::vector<std::unique_ptr<Optimizer>> members) : members_(std::move(members)) {}
   void step(Stream& s, const StepInfo& i) override { for (auto& m : members_) m->step(s, i); }
-  void visit_state(const std::function<void(const std::string&, const Param&, Tensor)>& f) override { for (auto& m : members_) m->visit_state(f); }
+  void visit_state(const std::function<void(const std::string&, const Param&, Tensor)>& f) override {
+    for (auto& m : members_) m->visit_state(f);
+  }
   void reset_masters(Stream& s) override { for (auto& m : members_) m->reset_masters(s); }
 
  private:
@@ -98,7 +103,8 @@ std::string describe_groups(const ParamStore& params, const OptimConfig& c) {
     for (size_t i = 0; i < group_of.size(); i++)
       if (group_of[i] == g) { tensors++; elements += params.all()[i]->count(); }
     const GroupConfig& k = c.groups[g];
-    out += fmt::format("{}{}: {} tensors, {} parameters, lr {}, weight decay {}", g ? "\n" : "", k.kind, tensors, elements, k.lr.value, k.weight_decay.value);
+    out += fmt::format("{}{}: {} tensors, {} parameters, lr {}, weight decay {}", g ? "\n" : "", k.kind, tensors, elements, k.lr.value,
+                       k.weight_decay.value);
   }
   return out;
 }

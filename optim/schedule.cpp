@@ -37,7 +37,8 @@ Schedule Schedule::from(const Node& parent, const char* key, int64_t steps) {
   return s;
 }
 
-ScalarSchedule ScalarSchedule::from(const Node& parent, std::string_view key, std::optional<double> def, Range range, std::string_view doc, int64_t steps) {
+ScalarSchedule ScalarSchedule::from(const Node& parent, std::string_view key, std::optional<double> def, Range range, std::string_view doc,
+                                    int64_t steps) {
   ScalarSchedule s;
   s.schedule.steps = steps;
   if (parent.has(key) && !parent.is_text(key)) {

@@ -25,7 +25,8 @@ struct ScalarSchedule {
   double value = 0;
   Schedule schedule;
   double at(int64_t step) const { return value * schedule.at(step); }
-  static ScalarSchedule from(const Node& parent, std::string_view key, std::optional<double> def, Range range, std::string_view doc, int64_t steps);
+  static ScalarSchedule from(const Node& parent, std::string_view key, std::optional<double> def, Range range, std::string_view doc,
+                             int64_t steps);
 };
 
 }  // namespace wyvern

@@ -49,7 +49,8 @@ Param& ParamStore::add(Stream&, ParamSpec spec) {
   CHECK(!by_name_.contains(spec.name), "two parameters are called {}", spec.name);
   auto p = std::make_unique<Param>();
   static_cast<ParamSpec&>(*p) = std::move(spec);
-  CHECK(p->blocks.empty() || std::accumulate(p->blocks.begin(), p->blocks.end(), int64_t(0)) == p->shape[0], "{}: blocks do not add up to {}", p->name, p->shape[0]);
+  CHECK(p->blocks.empty() || std::accumulate(p->blocks.begin(), p->blocks.end(), int64_t(0)) == p->shape[0],
+        "{}: blocks do not add up to {}", p->name, p->shape[0]);
   p->rank = mesh_.tp->rank();
   p->size = mesh_.tp->size();
   if (p->place.tp == Place::shard) {

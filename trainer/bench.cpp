@@ -57,19 +57,23 @@ void bench_gemm(const RunConfig& c, double seconds, std::vector<Line>& out) {
   const int64_t N = c.train.micro_batch * c.train.sequence;
   std::vector<Shape> seen;
   for (const auto& p : params.all()) {
-    const bool multiplies = p->role == Role::matrix || p->role == Role::head || (p->role == Role::embedding && c.model.tied && p->padding + c.model.vocab_size == p->shape[0] && p->name == "embed.tokens.weight");
+    const bool multiplies =
+        p->role == Role::matrix || p->role == Role::head ||
+        (p->role == Role::embedding && c.model.tied && p->padding + c.model.vocab_size == p->shape[0] && p->name == "embed.tokens.weight");
     if (!multiplies || std::find(seen.begin(), seen.end(), p->shape) != seen.end()) continue;
     seen.push_back(p->shape);
     const int64_t O = p->shape[0], I = p->shape[1], rows = p->role == Role::matrix ? N : std::min<int64_t>(N, 1280);
     const DType d = c.compute, acc = acc_of(d);
     Arena a((rows * (O + I) * 2 + O * I) * bytes_of(d) + O * I * bytes_of(acc) + 4096);
-    const Tensor x = a.alloc(d, {rows, I}, "x"), w = a.alloc(d, {O, I}, "w"), y = a.alloc(d, {rows, O}, "y"), dx = a.alloc(d, {rows, I}, "dx"), dw = a.alloc(acc, {O, I}, "dw");
+    const Tensor x = a.alloc(d, {rows, I}, "x"), w = a.alloc(d, {O, I}, "w"), y = a.alloc(d, {rows, O}, "y"),
+                 dx = a.alloc(d, {rows, I}, "dx"), dw = a.alloc(acc, {O, I}, "dw");
     for (const Tensor& t : {x, w, y}) fill(t, 7);
     const double work = 2.0 * double(rows) * double(O) * double(I);
     const std::string shape = fmt::format("{} x {} x {}", rows, O, I);
     out.push_back(measure("gemm forward " + shape, work, "FLOP", seconds, [&] { linear_forward(s, {.y = y, .x = x, .w = w}); }));
     for (const Tensor& t : {y}) fill(t, 9);
-    out.push_back(measure("gemm dx + dw " + shape, 2 * work, "FLOP", seconds, [&] { linear_backward(s, {.dx = dx, .dw = dw, .dy = y, .x = x, .w = w}); }));
+    out.push_back(measure("gemm dx + dw " + shape, 2 * work, "FLOP", seconds,
+                          [&] { linear_backward(s, {.dx = dx, .dw = dw, .dy = y, .x = x, .w = w}); }));
   }
 }
 
@@ -77,11 +81,13 @@ void bench_attention(const RunConfig& c, double seconds, std::vector<Line>& out)
   const LayerConfig& l = c.model.layers.front();
   const IntRange any{1, int64_t(1) << 40};
   const int64_t H = l.attention.integer("heads", {}, any, ""), Hkv = l.attention.integer("kv_heads", H, any, "");
-  const int64_t D = l.attention.integer("head_dim", std::max<int64_t>(1, c.model.channels / H), any, ""), B = c.train.micro_batch, T = c.train.sequence, N = B * T, W = (H + 2 * Hkv) * D;
+  const int64_t D = l.attention.integer("head_dim", std::max<int64_t>(1, c.model.channels / H), any, ""), B = c.train.micro_batch,
+                T = c.train.sequence, N = B * T, W = (H + 2 * Hkv) * D;
   const DType d = c.compute;
   Stream s;
   Arena a(N * (2 * W + 2 * H * D) * bytes_of(d) + N * H * 8 + (B + 1) * 4 + 4096);
-  const Tensor qkv = a.alloc(d, {N, W}, "qkv"), dqkv = a.alloc(d, {N, W}, "dqkv"), o = a.alloc(d, {N, H * D}, "out"), dout = a.alloc(d, {N, H * D}, "dout");
+  const Tensor qkv = a.alloc(d, {N, W}, "qkv"), dqkv = a.alloc(d, {N, W}, "dqkv"), o = a.alloc(d, {N, H * D}, "out"),
+               dout = a.alloc(d, {N, H * D}, "dout");
   const Tensor lse = a.alloc(acc_of(d), {N, H}, "lse"), docs = a.alloc(DType::i32, {B + 1}, "docs");
   for (int64_t b = 0; b <= B; b++) as<int32_t>(docs)[b] = int32_t(b * T);
   fill(qkv, 3);
@@ -90,9 +96,20 @@ void bench_attention(const RunConfig& c, double seconds, std::vector<Line>& out)
   const Columns q{qkv, 0}, k{qkv, H * D}, v{qkv, (H + Hkv) * D};
   const double work = 2.0 * double(B * H * D) * double(T) * double(T + 1);      // the causal half of two products
   const std::string name = fmt::format("B {} T {} H {}/{} D {}", B, T, H, Hkv, D);
-  out.push_back(measure("attention forward " + name, work, "FLOP", seconds, [&] { attention_forward(s, {.out = o, .lse = lse, .q = q, .k = k, .v = v, .doc_starts = docs, .shape = shape}); }));
+  out.push_back(measure("attention forward " + name, work, "FLOP", seconds,
+                        [&] { attention_forward(s, {.out = o, .lse = lse, .q = q, .k = k, .v = v, .doc_starts = docs, .shape = shape}); }));
   out.push_back(measure("attention backward " + name, 2.5 * work, "FLOP", seconds, [&] {
-    attention_backward(s, {.dq = {dqkv, 0}, .dk = {dqkv, H * D}, .dv = {dqkv, (H + Hkv) * D}, .dout = dout, .out = o, .lse = lse, .q = q, .k = k, .v = v, .doc_starts = docs, .shape = shape});
+    attention_backward(s, {.dq = {dqkv, 0},
+                           .dk = {dqkv, H * D},
+                           .dv = {dqkv, (H + Hkv) * D},
+                           .dout = dout,
+                           .out = o,
+                           .lse = lse,
+                           .q = q,
+                           .k = k,
+                           .v = v,
+                           .doc_starts = docs,
+                           .shape = shape});
   }));
 }
 
@@ -101,13 +118,25 @@ void bench_adamw(const RunConfig& c, const Plan& plan, double seconds, std::vect
   const DType d = c.compute, acc = acc_of(d);
   Stream s;
   Arena a(n * (4 * bytes_of(acc) + bytes_of(d)) + 4096);
-  const Tensor p = a.alloc(acc, {n}, "p"), m = a.alloc(acc, {n}, "m"), v = a.alloc(acc, {n}, "v"), g = a.alloc(acc, {n}, "g"), value = d == acc ? p : a.alloc(d, {n}, "value");
+  const Tensor p = a.alloc(acc, {n}, "p"), m = a.alloc(acc, {n}, "m"), v = a.alloc(acc, {n}, "v"), g = a.alloc(acc, {n}, "g"),
+               value = d == acc ? p : a.alloc(d, {n}, "value");
   fill(p, 1);
   fill(g, 2);
   const double bytes = double(n) * (7.0 * double(bytes_of(acc)) + (d == acc ? 0.0 : double(bytes_of(d))));
   int64_t t = 0;
   out.push_back(measure(fmt::format("adamw {} parameters", n), bytes, "B", seconds, [&] {
-    adamw(s, {.value = value, .p = p, .m = m, .v = v, .grad = g, .lr = 1e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .grad_scale = 1, .t = ++t});
+    adamw(s, {.value = value,
+              .p = p,
+              .m = m,
+              .v = v,
+              .grad = g,
+              .lr = 1e-4,
+              .beta1 = 0.9,
+              .beta2 = 0.95,
+              .eps = 1e-8,
+              .weight_decay = 0.1,
+              .grad_scale = 1,
+              .t = ++t});
   }));
 }
 
@@ -118,18 +147,19 @@ void bench_step(const RunConfig& c, const Plan& plan, double seconds, std::vecto
   auto source = make_synthetic("uniform", c.train.sequence, 1, c.model.vocab_size);
   const int64_t tokens = c.train.micro_batch * c.train.sequence;
   int64_t step = 0;
-  out.push_back(measure(fmt::format("step of {} x {} tokens", c.train.micro_batch, c.train.sequence), double(plan.flops.total()) * double(tokens), "FLOP", seconds, [&] {
-    TokenBatch t = source->next(c.train.micro_batch);
-    HostBatch host(c.train.micro_batch, c.train.sequence, std::move(t.tokens), std::move(t.targets));
-    host.batch().loss_scale = 1.0 / double(tokens);
-    m.params.zero_grad(m.stream);
-    m.reset();
-    Context ctx = m.context(host.batch(), Mode::train);
-    m.model.forward(ctx);
-    m.model.backward(ctx);
-    const double norm = m.params.grad_norm(m.stream);
-    m.optimizer->step(m.stream, {.step = step++, .grad_scale = std::min(1.0, 1 / (norm + 1e-6))});
-  }));
+  out.push_back(measure(fmt::format("step of {} x {} tokens", c.train.micro_batch, c.train.sequence),
+                        double(plan.flops.total()) * double(tokens), "FLOP", seconds, [&] {
+                          TokenBatch t = source->next(c.train.micro_batch);
+                          HostBatch host(c.train.micro_batch, c.train.sequence, std::move(t.tokens), std::move(t.targets));
+                          host.batch().loss_scale = 1.0 / double(tokens);
+                          m.params.zero_grad(m.stream);
+                          m.reset();
+                          Context ctx = m.context(host.batch(), Mode::train);
+                          m.model.forward(ctx);
+                          m.model.backward(ctx);
+                          const double norm = m.params.grad_norm(m.stream);
+                          m.optimizer->step(m.stream, {.step = step++, .grad_scale = std::min(1.0, 1 / (norm + 1e-6))});
+                        }));
 }
 
 }  // namespace
@@ -149,13 +179,20 @@ int verb_bench(const BenchArgs& a) {
   if (all || a.what == "step") bench_step(c, plan, a.seconds, lines);
   const double peak = std::max(before, isa::measure_peak_flops(bf16));
   nlohmann::ordered_json j{{"peak_flops", peak}, {"threads", omp_get_max_threads()}, {"results", nlohmann::ordered_json::array()}};
-  if (!a.json) fmt::print("peak {} ({} threads, {})\n{:<44} {:>10} {:>10} {:>16} {:>8}\n", human_flops(peak), omp_get_max_threads(), name_of(c.compute), "", "best ms", "median ms", "best rate", "of peak");
+  if (!a.json)
+    fmt::print("peak {} ({} threads, {})\n{:<44} {:>10} {:>10} {:>16} {:>8}\n", human_flops(peak), omp_get_max_threads(),
+               name_of(c.compute), "", "best ms", "median ms", "best rate", "of peak");
   for (const Line& l : lines) {
     const bool flop = l.unit[0] == 'F';
     const double rate = l.work / l.best;
-    j["results"].push_back({{"name", l.name}, {"best_ms", l.best * 1e3}, {"median_ms", l.median * 1e3}, {flop ? "flops_per_s" : "bytes_per_s", rate}});
-    if (!a.json) fmt::print("{:<44} {:>10.2f} {:>10.2f} {:>16} {:>8}\n", l.name, l.best * 1e3, l.median * 1e3, flop ? human_flops(rate) : fmt::format("{:.1f} GB/s", rate / 1e9), flop ? fmt::format("{:.1f} %", 100 * rate / peak) : "");
-    if (!a.json && l.name.rfind("step", 0) == 0) fmt::print("{:<44} {:>10.0f} {:>10.0f}\n", "  tokens per second", double(c.train.micro_batch * c.train.sequence) / l.best, double(c.train.micro_batch * c.train.sequence) / l.median);
+    j["results"].push_back(
+        {{"name", l.name}, {"best_ms", l.best * 1e3}, {"median_ms", l.median * 1e3}, {flop ? "flops_per_s" : "bytes_per_s", rate}});
+    if (!a.json)
+      fmt::print("{:<44} {:>10.2f} {:>10.2f} {:>16} {:>8}\n", l.name, l.best * 1e3, l.median * 1e3,
+                 flop ? human_flops(rate) : fmt::format("{:.1f} GB/s", rate / 1e9), flop ? fmt::format("{:.1f} %", 100 * rate / peak) : "");
+    if (!a.json && l.name.rfind("step", 0) == 0)
+      fmt::print("{:<44} {:>10.0f} {:>10.0f}\n", "  tokens per second", double(c.train.micro_batch * c.train.sequence) / l.best,
+                 double(c.train.micro_batch * c.train.sequence) / l.median);
   }
   if (a.json) fmt::print("{}\n", j.dump());
   return kDone;

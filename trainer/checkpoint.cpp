@@ -136,7 +136,8 @@ std::string save_checkpoint(const std::string& folder, const CheckpointMeta& met
                             Stream& stream) {
   const std::string path = checkpoint_path(folder, meta.step), partial = path + ".partial";
   const Mesh& mesh = store.mesh();
-  CHECK(!stream.dry() && mesh.tp->size() == 1 && mesh.dp->size() == 1, "several ranks must meet before the manifest: only one is supported");
+  CHECK(!stream.dry() && mesh.tp->size() == 1 && mesh.dp->size() == 1,
+        "several ranks must meet before the manifest: only one is supported");
   const SizeSignalIgnored guard;
   try {
     const std::vector<CheckpointTensor> tensors = checkpoint_tensors(store, optimizer);
@@ -167,8 +168,8 @@ void load_checkpoint(const std::string& checkpoint, ParamStore& store, Optimizer
   const std::vector<CheckpointTensor> tensors = checkpoint_tensors(store, optimizer);
   const std::string problems = mismatches(tensors, stored, convert);
   if (!problems.empty())
-    fail(kCorrupt, "{}: is of another model or optimizer; nothing was loaded:{}\n  compare its config: wyvern ckpt show {}", checkpoint, problems,
-         checkpoint);
+    fail(kCorrupt, "{}: is of another model or optimizer; nothing was loaded:{}\n  compare its config: wyvern ckpt show {}", checkpoint,
+         problems, checkpoint);
   std::map<std::string, int64_t> converted;                        // "f32 to bf16" -> tensors
   for (const CheckpointTensor& t : tensors) {
     const DType from = stored.at(t.path).dtype;

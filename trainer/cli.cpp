@@ -8,6 +8,7 @@
 #include "kernels/base/log.h"
 #include "kernels/cpu/isa/tier.h"
 #include "trainer/verbs.h"
+#include "trainer/version.h"
 
 namespace wyvern {
 namespace {
@@ -29,6 +30,16 @@ void config_options(CLI::App* v, ConfigArgs& a) {
   v->add_option("config", a.config, "YAML file, see configs/")->required();
   v->add_option("overrides", a.overrides, "a.b=value, any number");
   v->add_flag("--json", a.json, "one JSON object on stdout");
+}
+
+constexpr int64_t kMany = int64_t(1) << 62;      // CLI11 turns what does not fit 64 bits into the largest number: out of range here
+
+CLI::Validator number_in(double low, double high) {      // CLI::Range lets NaN pass
+  const auto check = [=](std::string& text) {
+    double x = 0;
+    return CLI::detail::lexical_cast(text, x) && x >= low && x <= high ? std::string() : fmt::format("'{}' is not a number from {} to {}", text, low, high);
+  };
+  return CLI::Validator(check, fmt::format("[{} - {}]", low, high));
 }
 
 struct AllArgs {
@@ -58,10 +69,11 @@ void add_config_verbs(CLI::App& app, AllArgs& a, Action& act) {
   config_options(v, a.plan);
   v->add_flag("--no-measure", a.plan.no_measure, "skip the short measurement behind the time estimate");
 
-  v = verb(app, "gradcheck", "check every gradient of a config against central differences", act, [&] { return verb_gradcheck(a.gradcheck); });
+  v = verb(app, "gradcheck", "check every gradient of a config against central differences", act,
+           [&] { return verb_gradcheck(a.gradcheck); });
   config_options(v, a.gradcheck);
   v->add_option("--entries", a.gradcheck.entries, "entries sampled per tensor")->check(CLI::Range(2, 1000000));
-  v->add_option("--seed", a.gradcheck.seed, "of values and samples");
+  v->add_option("--seed", a.gradcheck.seed, "of values and samples")->check(CLI::Range(int64_t(0), kMany));
 
   CLI::App* config = app.add_subcommand("config", "show or check a config")->require_subcommand(1);
   v = verb(*config, "show", "print the resolved config", act, [&] { return verb_config_show(a.show); });
@@ -71,11 +83,13 @@ void add_config_verbs(CLI::App& app, AllArgs& a, Action& act) {
   v = verb(*config, "check", "read a config and report everything that is wrong", act, [&] { return verb_config_check(a.check); });
   config_options(v, a.check);
 
-  v = verb(app, "bench", "time GEMM, attention, AdamW and a training step against this machine's peak", act, [&] { return verb_bench(a.bench); });
+  v = verb(app, "bench", "time GEMM, attention, AdamW and a training step against this machine's peak", act,
+           [&] { return verb_bench(a.bench); });
   v->add_option("config", a.bench.config, "YAML file; its shapes are timed")->required();
   v->add_option("overrides", a.bench.overrides, "a.b=value, any number");
-  v->add_option("--what", a.bench.what, "gemm | attention | adamw | step | all")->check(CLI::IsMember({"gemm", "attention", "adamw", "step", "all"}));
-  v->add_option("--seconds", a.bench.seconds, "per measurement")->check(CLI::Range(0.01, 600.0));
+  v->add_option("--what", a.bench.what, "gemm | attention | adamw | step | all")
+      ->check(CLI::IsMember({"gemm", "attention", "adamw", "step", "all"}));
+  v->add_option("--seconds", a.bench.seconds, "per measurement")->check(number_in(0.01, 600));
   v->add_flag("--json", a.bench.json, "one JSON object on stdout");
 }
 
@@ -84,9 +98,10 @@ void add_model_verbs(CLI::App& app, AllArgs& a, Action& act) {
   v->add_option("model", a.eval.model, "MODEL")->required();
   v->add_option("--data", a.eval.data, "token shards (file.bin or a glob) or a text file")->required();
   v->add_option("--tokenizer", a.eval.tokenizer, "instead of the model's own");
-  v->add_option("--micro-batch", a.eval.micro_batch, "windows per pass; does not change the result")->check(CLI::Range(int64_t(1), int64_t(1) << 20));
-  v->add_option("--sequence", a.eval.sequence, "tokens per window; default: the model's context");
-  v->add_option("--windows", a.eval.windows, "only the first so many windows");
+  v->add_option("--micro-batch", a.eval.micro_batch, "windows per pass; does not change the result")
+      ->check(CLI::Range(int64_t(1), int64_t(1) << 20));
+  v->add_option("--sequence", a.eval.sequence, "tokens per window; default: the model's context")->check(CLI::Range(int64_t(1), kMany));
+  v->add_option("--windows", a.eval.windows, "only the first so many windows")->check(CLI::Range(int64_t(1), kMany));
   v->add_option("--dtype", a.eval.dtype, "f64 | f32 | bf16; default: as trained");
   v->add_flag("--json", a.eval.json, "one JSON object on stdout");
 
@@ -96,10 +111,10 @@ void add_model_verbs(CLI::App& app, AllArgs& a, Action& act) {
   v->add_option("--prompt", g.prompt, "text to continue; empty = from the start of a text");
   v->add_option("--tokens", g.tokens, "the prompt as token ids: 1,2,3");
   v->add_option("--count,-n", g.count, "tokens to generate")->check(CLI::Range(int64_t(0), int64_t(1) << 30));
-  v->add_option("--temperature", g.temperature, "0 = greedy")->check(CLI::Range(0.0, 100.0));
+  v->add_option("--temperature", g.temperature, "0 = greedy")->check(number_in(0, 100));
   v->add_option("--top-k", g.top_k, "draw among the k best; 0 = all")->check(CLI::Range(int64_t(0), int64_t(1) << 30));
-  v->add_option("--top-p", g.top_p, "draw from the smallest set of this probability")->check(CLI::Range(0.0, 1.0));
-  v->add_option("--seed", g.seed, "of the draws");
+  v->add_option("--top-p", g.top_p, "draw from the smallest set of this probability")->check(number_in(0, 1));
+  v->add_option("--seed", g.seed, "of the draws")->check(CLI::Range(int64_t(0), kMany));
   v->add_option("--tokenizer", g.tokenizer, "instead of the model's own");
   v->add_option("--dtype", g.dtype, "f64 | f32 | bf16; default: as trained");
   v->add_flag("--json", g.json, "one JSON object on stdout; nothing streams");
@@ -124,7 +139,7 @@ void add_data_verbs(CLI::App& app, AllArgs& a, Action& act) {
   v->add_option("inputs", a.prepare.inputs, "text files or folders")->required();
   v->add_option("--out", a.prepare.out, "folder to write")->required();
   v->add_option("--tokenizer", a.prepare.tokenizer, "bytes | char | gpt2 | FILE | bpe:SIZE (train one)");
-  v->add_option("--validation", a.prepare.validation, "share kept for validation")->check(CLI::Range(0.0, 0.9));
+  v->add_option("--validation", a.prepare.validation, "share kept for validation")->check(number_in(0, 0.9));
   v->add_flag("--json", a.prepare.json, "one JSON object on stdout");
   v = verb(*data, "inspect", "check token shards and say what they hold", act, [&] { return verb_data_inspect(a.inspect); });
   v->add_option("shards", a.inspect.pattern, "file or glob")->required();
@@ -148,7 +163,9 @@ void add_data_verbs(CLI::App& app, AllArgs& a, Action& act) {
 
   CLI::App* ckpt = app.add_subcommand("ckpt", "list, show or verify checkpoints")->require_subcommand(1);
   const std::pair<const char*, std::pair<const char*, int (*)(const CkptArgs&)>> verbs[] = {
-      {"ls", {"the complete checkpoints of a run", verb_ckpt_ls}}, {"show", {"what a checkpoint holds", verb_ckpt_show}}, {"verify", {"check every hash and checksum", verb_ckpt_verify}}};
+      {"ls", {"the complete checkpoints of a run", verb_ckpt_ls}},
+      {"show", {"what a checkpoint holds", verb_ckpt_show}},
+      {"verify", {"check every hash and checksum", verb_ckpt_verify}}};
   for (const auto& [name, rest] : verbs) {
     v = verb(*ckpt, name, rest.first, act, [&a, run = rest.second] { return run(a.ckpt); });
     v->add_option("path", a.ckpt.path, "checkpoint or run folder")->required();
@@ -165,7 +182,8 @@ void check_verb(const CLI::App& app, int argc, char** argv) {
   for (const CLI::App* v : app.get_subcommands(nullptr)) names.push_back(v->get_name());
   if (std::find(names.begin(), names.end(), argv[1]) != names.end()) return;
   const std::string near = nearest(argv[1], names);
-  fail(kUsage, "there is no verb '{}'{}; `wyvern --help` lists them", argv[1], near.empty() ? std::string() : fmt::format("; did you mean '{}'?", near));
+  fail(kUsage, "there is no verb '{}'{}; `wyvern --help` lists them", argv[1],
+       near.empty() ? std::string() : fmt::format("; did you mean '{}'?", near));
 }
 
 int run(int argc, char** argv) {
@@ -175,6 +193,7 @@ int run(int argc, char** argv) {
   Action action;
   bool quiet = false;
   app.add_flag("--quiet,-q", quiet, "only warnings and errors on stderr");
+  app.set_version_flag("--version", [] { return version_report(false); });
   app.require_subcommand(1);
   app.fallthrough();
   add_config_verbs(app, args, action);
@@ -189,7 +208,7 @@ int run(int argc, char** argv) {
       fmt::print("{}", app.help());
       return kUsage;
     }
-    fail(kUsage, "{} (see `wyvern {} --help`)", e.what(), argc > 1 ? argv[1] : "");
+    fail(kUsage, "{} (see `wyvern {}--help`)", e.what(), argv[1][0] == '-' ? std::string() : fmt::format("{} ", argv[1]));
   }
   if (quiet) set_log_level(LogLevel::warning);
   isa::tier();                                                          // a wrong WYVERN_CPU_TIER is said first

@@ -16,10 +16,15 @@ struct Case { int64_t B = 0, T = 0; std::vector<int32_t> tokens, targets; };
 void read_rows(const nlohmann::json& j, const std::string& file, const char* key, const Case& shape, std::vector<int32_t>& out) {
   if (!j.is_array() || j.empty() || !j[0].is_array()) fail(kUsage, "{}: `{}` must be a list of rows of token ids", file, key);
   for (const auto& row : j) {
-    if (row.size() != j[0].size() || row.empty()) fail(kUsage, "{}: the rows of `{}` differ in length ({} and {})", file, key, j[0].size(), row.size());
-    for (const auto& id : row) out.push_back(id.get<int32_t>());
+    if (row.size() != j[0].size() || row.empty())
+      fail(kUsage, "{}: the rows of `{}` differ in length ({} and {})", file, key, j[0].size(), row.size());
+    for (const auto& id : row) {
+      if (!id.is_number_integer() || id.get<double>() < -1e9 || id.get<double>() > 1e9) fail(kUsage, "{}: {} in `{}` is no token id", file, id.dump(), key);
+      out.push_back(id.get<int32_t>());
+    }
   }
-  if (shape.B && (int64_t(j.size()) != shape.B || int64_t(j[0].size()) != shape.T)) fail(kUsage, "{}: `targets` is {} x {} but `tokens` is {} x {}", file, j.size(), j[0].size(), shape.B, shape.T);
+  if (shape.B && (int64_t(j.size()) != shape.B || int64_t(j[0].size()) != shape.T))
+    fail(kUsage, "{}: `targets` is {} x {} but `tokens` is {} x {}", file, j.size(), j[0].size(), shape.B, shape.T);
 }
 
 Case read_case(const std::string& file, int64_t vocab, int64_t context) {
@@ -57,7 +62,8 @@ void write_logits(hid_t file, Instance& m, const Batch& batch) {
 
 void write_gradients(hid_t file, const ModelSource& source, Instance& m, bool hf_names) {
   if (!hf_names) {
-    for (const auto& p : m.params.all()) h5::write_tensor(file, "/grads/" + p->name, p->padding ? rows(p->grad, 0, p->shape[0] - p->padding) : p->grad);
+    for (const auto& p : m.params.all())
+      h5::write_tensor(file, "/grads/" + p->name, p->padding ? rows(p->grad, 0, p->shape[0] - p->padding) : p->grad);
     return;
   }
   if (!source.hugging_face) fail(kUsage, "--names hf needs a Hugging Face folder as the model; {} is none", source.path);

@@ -10,7 +10,9 @@
 namespace wyvern {
 namespace {
 
-double seconds_since(std::chrono::steady_clock::time_point t) { return std::chrono::duration<double>(std::chrono::steady_clock::now() - t).count(); }
+double seconds_since(std::chrono::steady_clock::time_point t) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - t).count();
+}
 
 // Logits of the last row of a decode pass over `tokens`, standing at `first`.
 std::vector<double> next_logits(Instance& m, Model::Caches& caches, int64_t cache_mark, const std::vector<int32_t>& tokens, int64_t first) {

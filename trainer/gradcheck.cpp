@@ -67,7 +67,9 @@ struct Problem {
     std::mt19937_64 random(seed);
     std::normal_distribution<double> normal;
     for (const auto& p : model.params.all()) {
-      const double base = p->init.kind == Init::ones ? 1 : 0, spread = p->role == Role::vector ? 0.2 : p->role == Role::embedding ? 0.5 : 0.3;
+      const double base = p->init.kind == Init::ones ? 1 : 0, spread = p->role == Role::vector      ? 0.2
+                                                                       : p->role == Role::embedding ? 0.5
+                                                                                                    : 0.3;
       double* v = as<double>(p->value);
       const int64_t trained = p->count();
       for (int64_t i = 0; i < p->value.numel(); i++) v[i] = i < trained ? base + spread * normal(random) : 0;
@@ -102,7 +104,8 @@ void keep_worse(GradcheckTensor& t, const Comparison& c) {
   t.allowed = c.allowed;
 }
 
-GradcheckTensor check_tensor(Problem& p, const Param& param, const std::vector<double>& gradient, double norm_all, const GradcheckOptions& o) {
+GradcheckTensor check_tensor(Problem& p, const Param& param, const std::vector<double>& gradient, double norm_all,
+                             const GradcheckOptions& o) {
   std::mt19937_64 random(o.seed ^ std::hash<std::string>{}(param.name));
   double* value = as<double>(param.value);
   const int64_t n = param.count();
@@ -141,9 +144,8 @@ GradcheckTensor check_tensor(Problem& p, const Param& param, const std::vector<d
 
 std::vector<std::string> gradcheck_overrides(const ConfigTree& tree) {
   const ModelConfig model = ModelConfig::from(tree.root().map("model", ""));
-  std::vector<std::string> out = {
-      fmt::format("model.channels={}", kChannels), fmt::format("model.vocab_size={}", kVocab), fmt::format("model.padded_vocab={}", kPadded),
-      fmt::format("model.context={}", kTokens)};
+  std::vector<std::string> out = {fmt::format("model.channels={}", kChannels), fmt::format("model.vocab_size={}", kVocab),
+                                  fmt::format("model.padded_vocab={}", kPadded), fmt::format("model.context={}", kTokens)};
   std::set<std::string> seen;
   for (const LayerConfig& l : model.layers)
     if (seen.insert(l.attention.path()).second) reduce_layer(l, out);
@@ -184,19 +186,22 @@ GradcheckResult gradcheck(const ConfigTree& reduced, const GradcheckOptions& o) 
 std::string to_table(const GradcheckResult& r) {
   size_t width = 6;
   for (const auto& t : r.tensors) width = std::max(width, t.name.size());
-  std::string out = fmt::format("{:<{}}  {:>12}  {:>10}  {:>10}  {:>10}  {}\n", "tensor", width, "shape", "|gradient|", "difference", "allowed", "verdict");
+  std::string out = fmt::format("{:<{}}  {:>12}  {:>10}  {:>10}  {:>10}  {}\n", "tensor", width, "shape", "|gradient|", "difference",
+                                "allowed", "verdict");
   for (const auto& t : r.tensors)
-    out += fmt::format("{:<{}}  {:>12}  {:>10.3e}  {:>10.2e}  {:>10.2e}  {}\n", t.name, width, fmt::format("{}", fmt::join(t.shape, "x")), t.norm, t.difference, t.allowed,
-                       t.verdict == "zero" ? "ok (zero by symmetry)" : t.verdict);
+    out += fmt::format("{:<{}}  {:>12}  {:>10.3e}  {:>10.2e}  {:>10.2e}  {}\n", t.name, width, fmt::format("{}", fmt::join(t.shape, "x")),
+                       t.norm, t.difference, t.allowed, t.verdict == "zero" ? "ok (zero by symmetry)" : t.verdict);
   int64_t failed = std::count_if(r.tensors.begin(), r.tensors.end(), [](const auto& t) { return t.verdict == "FAIL"; });
   out += r.passed ? fmt::format("passed: {} tensors; worst is {} at {:.2f} of what is allowed\n", r.tensors.size(), r.worst_name, r.worst)
-                  : fmt::format("FAILED: {} of {} tensors; worst is {} at {:.3g} times what is allowed\n", failed, r.tensors.size(), r.worst_name, r.worst);
+                  : fmt::format("FAILED: {} of {} tensors; worst is {} at {:.3g} times what is allowed\n", failed, r.tensors.size(),
+                                r.worst_name, r.worst);
   return out;
 }
 
 std::string to_json(const GradcheckResult& r) {
   nlohmann::ordered_json j{{"passed", r.passed}, {"worst", r.worst}, {"tensors", nlohmann::ordered_json::array()}};
-  for (const auto& t : r.tensors) j["tensors"].push_back({{"name", t.name}, {"error", t.difference}, {"allowed", t.allowed}, {"verdict", t.verdict}});
+  for (const auto& t : r.tensors)
+    j["tensors"].push_back({{"name", t.name}, {"error", t.difference}, {"allowed", t.allowed}, {"verdict", t.verdict}});
   return j.dump();
 }
 

@@ -58,11 +58,16 @@ void ModelSource::load(Instance& m) const {
 }
 
 ModelSource find_model(const std::string& path) {
-  if (!fs::is_directory(path)) fail(kUsage, "{}: no such folder; a model is a run folder, a checkpoint folder (step-...) or a Hugging Face folder with config.json", path);
+  if (!fs::is_directory(path))
+    fail(kUsage, "{}: no such folder; a model is a run folder, a checkpoint folder (step-...) or a Hugging Face folder with config.json",
+         path);
   if (fs::exists(path + "/manifest.json")) return from_checkpoint(path);
   if (fs::is_directory(path + "/checkpoints")) return from_checkpoint(latest_in(path + "/checkpoints"));
   if (fs::exists(path + "/config.json")) return from_hugging_face(path);
-  fail(kUsage, "{} is no model: it has neither checkpoints/ (a run folder), nor manifest.json (a checkpoint), nor config.json (a Hugging Face folder)", path);
+  fail(kUsage,
+       "{} is no model: it has neither checkpoints/ (a run folder), nor manifest.json (a checkpoint), nor config.json (a Hugging Face "
+       "folder)",
+       path);
 }
 
 }  // namespace wyvern

@@ -108,7 +108,8 @@ double estimate_seconds(const RunConfig& full, const Plan& plan) {
     const auto start = std::chrono::steady_clock::now();
     m.params.zero_grad(m.stream);
     m.optimizer->step(m.stream, {});
-    update = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / double(m.params.count()) * double(plan.total);
+    update =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / double(m.params.count()) * double(plan.total);
   }
   const auto layers = c.model.layers;
   c.model.layers.insert(c.model.layers.end(), layers.begin(), layers.end());
@@ -120,20 +121,27 @@ double estimate_seconds(const RunConfig& full, const Plan& plan) {
 }
 
 std::string to_table(const Plan& p, const RunConfig& c) {
-  std::string out = fmt::format("{}: {} layers, {} channels, vocabulary {} (padded to {}), context {}\n\nparameters\n", c.name, c.model.layers.size(), c.model.channels,
-                                c.model.vocab_size, c.model.padded_vocab, c.model.context);
+  std::string out = fmt::format("{}: {} layers, {} channels, vocabulary {} (padded to {}), context {}\n\nparameters\n", c.name,
+                                c.model.layers.size(), c.model.channels, c.model.vocab_size, c.model.padded_vocab, c.model.context);
   for (const auto& [name, n] : p.by_module) out += fmt::format("  {:<28} {:>16}\n", name, with_commas(n));
-  out += fmt::format("  {:<28} {:>16}   ({} active, {} with padding rows)\n\nmemory\n", "total", with_commas(p.total), with_commas(p.active), with_commas(p.padded));
-  const std::pair<const char*, int64_t> kinds[] = {{"parameters", p.memory.parameters}, {"gradients", p.memory.gradients}, {"optimizer", p.memory.optimizer},
-                                                   {"saved activations", p.memory.saved}, {"scratch", p.memory.scratch + p.memory.workspace}};
+  out += fmt::format("  {:<28} {:>16}   ({} active, {} with padding rows)\n\nmemory\n", "total", with_commas(p.total),
+                     with_commas(p.active), with_commas(p.padded));
+  const std::pair<const char*, int64_t> kinds[] = {{"parameters", p.memory.parameters},
+                                                   {"gradients", p.memory.gradients},
+                                                   {"optimizer", p.memory.optimizer},
+                                                   {"saved activations", p.memory.saved},
+                                                   {"scratch", p.memory.scratch + p.memory.workspace}};
   for (const auto& [name, bytes] : kinds) out += fmt::format("  {:<28} {:>16}\n", name, human_bytes(double(bytes)));
-  out += fmt::format("  {:<28} {:>16}   ({} available on this machine)\n\ncompute\n", "peak", human_bytes(double(p.memory.total())), human_bytes(double(p.available_bytes)));
-  out += fmt::format("  FLOPs per token = 6 x {} multiplying weights + 3 x {} for mixing tokens = {:.1f} MFLOP\n", with_commas(p.flops.weights),
-                     with_commas(p.flops.mixing), double(p.flops.total()) / 1e6);
+  out += fmt::format("  {:<28} {:>16}   ({} available on this machine)\n\ncompute\n", "peak", human_bytes(double(p.memory.total())),
+                     human_bytes(double(p.available_bytes)));
+  out += fmt::format("  FLOPs per token = 6 x {} multiplying weights + 3 x {} for mixing tokens = {:.1f} MFLOP\n",
+                     with_commas(p.flops.weights), with_commas(p.flops.mixing), double(p.flops.total()) / 1e6);
   out += fmt::format("  (llm.c's formula, 6 x all parameters + 6 L C T: {:.1f} MFLOP)\n", double(p.flops_llmc) / 1e6);
-  out += fmt::format("  {} steps x {} sequences x {} tokens = {} tokens\n", with_commas(p.steps), c.train.batch, c.train.sequence, with_commas(p.tokens));
+  out += fmt::format("  {} steps x {} sequences x {} tokens = {} tokens\n", with_commas(p.steps), c.train.batch, c.train.sequence,
+                     with_commas(p.tokens));
   if (p.seconds_estimate)
-    out += fmt::format("  about {} on this machine ({:.0f} tokens/s, measured for a moment)\n", human_seconds(*p.seconds_estimate), double(p.tokens) / *p.seconds_estimate);
+    out += fmt::format("  about {} on this machine ({:.0f} tokens/s, measured for a moment)\n", human_seconds(*p.seconds_estimate),
+                       double(p.tokens) / *p.seconds_estimate);
   return out;
 }
 

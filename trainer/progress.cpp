@@ -32,7 +32,8 @@ void Progress::update(double done, double total, const std::string& text) {
     last_live_ = now;
     constexpr int kWidth = 24;
     const int full = int(share * kWidth);
-    fmt::print(stderr, "\r\x1b[K{} [{}{}] {:3.0f} % {} ETA {}", what_, std::string(size_t(full), '#'), std::string(size_t(kWidth - full), '.'), share * 100, text, eta);
+    fmt::print(stderr, "\r\x1b[K{} [{}{}] {:3.0f} % {} ETA {}", what_, std::string(size_t(full), '#'),
+               std::string(size_t(kWidth - full), '.'), share * 100, text, eta);
     std::fflush(stderr);
     shown_ = true;
   } else if (now - last_plain_ >= plain_every_) {

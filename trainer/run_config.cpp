@@ -14,11 +14,13 @@ DataConfig read_data(const Node& root) {
   const Node n = root.map("data", "where tokens come from");
   DataConfig c;
   if (n.has("synthetic")) {
-    c.synthetic = n.map("synthetic", "a task made up on the fly instead of shards").choice("kind", {"uniform"}, {}, "uniform: ids uniform over the vocabulary, for timing");
+    c.synthetic = n.map("synthetic", "a task made up on the fly instead of shards")
+                      .choice("kind", {"uniform"}, {}, "uniform: ids uniform over the vocabulary, for timing");
   } else {
     c.train = n.text("train", {}, "token shards to train on: a file or a glob");
     c.val = text_or_empty(n, "val", "token shards to validate on; none = no validation");
-    const std::string order = n.choice("order", {"shuffled", "sequential", "random_offsets"}, "shuffled", "windows permuted per epoch, in file order, or drawn with replacement (nanoGPT)");
+    const std::string order = n.choice("order", {"shuffled", "sequential", "random_offsets"}, "shuffled",
+                                       "windows permuted per epoch, in file order, or drawn with replacement (nanoGPT)");
     c.order = order == "shuffled" ? DataOrder::shuffled : order == "sequential" ? DataOrder::sequential : DataOrder::random_offsets;
     n.choice("documents", {"cross"}, "cross", "windows may cross document boundaries");
   }
@@ -38,10 +40,13 @@ void read_intervals(const Node& n, TrainConfig& c) {
   c.checkpoint_every = k.integer("every", 0, {0, kMany}, "steps between checkpoints, and one at the end; 0 = only at the end");
   c.checkpoint_keep = k.integer("keep", 3, {1, kMany}, "newest checkpoints that are kept");
   c.checkpoint_milestone = k.integer_or_none("milestone", {}, {1, kMany}, "checkpoints at multiples of this are kept for ever").value_or(0);
-  c.time_limit = k.number_or_none("time_limit", {}, {0, 1e9, true}, "seconds after which the run saves and stops with exit code 75").value_or(0);
+  c.time_limit =
+      k.number_or_none("time_limit", {}, {0, 1e9, true}, "seconds after which the run saves and stops with exit code 75").value_or(0);
   const Node g = n.map("guard", "what to do when training goes wrong");
   g.choice("non_finite", {"stop"}, "stop", "a non-finite loss or gradient stops the run before anything is changed");
-  c.skip_zscore = g.number_or_none("skip_zscore", {}, {0, 1e6, true}, "skip the update when the loss or gradient norm is this many deviations above its recent mean").value_or(0);
+  c.skip_zscore = g.number_or_none("skip_zscore", {}, {0, 1e6, true},
+                                   "skip the update when the loss or gradient norm is this many deviations above its recent mean")
+                      .value_or(0);
 }
 
 int read_threads(const Node& n) {
@@ -60,9 +65,19 @@ TrainConfig read_train(const Node& root, const ModelConfig& model) {
   c.batch = n.integer("batch", {}, {1, 1 << 24}, "sequences per step over all ranks");
   c.micro_batch = n.integer("micro_batch", c.batch, {1, 1 << 24}, "sequences per pass; accumulation = batch / (micro_batch * dp)");
   if (c.batch % c.micro_batch)
-    n.error("micro_batch", fmt::format("train.batch = {} is not divisible by train.micro_batch = {} x parallel.dp = 1; the nearest divisor below is {}", c.batch, c.micro_batch,
-                                       [&] { int64_t d = c.micro_batch; while (c.batch % d) d--; return d; }()));
-  if (c.sequence > model.context) n.error("sequence", fmt::format("train.sequence = {} exceeds model.context = {}", c.sequence, model.context));
+    n.error("micro_batch",
+            fmt::format("train.batch = {} is not divisible by train.micro_batch = {} x parallel.dp = 1; the nearest divisor below is {}",
+                        c.batch, c.micro_batch, [&] {
+                          int64_t d = c.micro_batch;
+                          while (c.batch % d) d--;
+                          return d;
+                        }()));
+  if (c.sequence > model.context)
+    n.error("sequence", fmt::format("train.sequence = {} exceeds model.context = {}", c.sequence, model.context));
+  if (c.micro_batch > INT32_MAX / c.sequence)      // rows are counted in 32 bits where documents begin
+    n.error("micro_batch", fmt::format("train.micro_batch = {} x {} tokens exceeds the 2147483647 tokens of one pass", c.micro_batch, c.sequence));
+  else if (c.steps > INT64_MAX / (c.batch * c.sequence))
+    n.error("steps", fmt::format("train.steps = {} x {} x {} tokens cannot be counted in 64 bits", c.steps, c.batch, c.sequence));
   c.log_every = n.integer("log_every", 1, {1, kMany}, "steps between log lines");
   read_intervals(n, c);
   c.threads = read_threads(n);
@@ -79,7 +94,8 @@ RunConfig RunConfig::from(const Node& root) {
   c.name = root.text("name", {}, "of the run; its folder is run.dir/name");
   if (c.name.find('/') != std::string::npos || c.name == "." || c.name == "..") root.error("name", "is a folder name: no '/'");
   c.seed = uint64_t(root.integer("seed", 1337, {0, INT64_MAX}, "of initialisation, data order, dropout and samples"));
-  c.compute = parse_compute(root.choice("compute", {"f64", "f32", "bf16"}, "f32", "type of parameters and activations; sums, masters and gradients of bf16 are f32"));
+  c.compute = parse_compute(root.choice("compute", {"f64", "f32", "bf16"}, "f32",
+                                        "type of parameters and activations; sums, masters and gradients of bf16 are f32"));
   c.model = ModelConfig::from(root.map("model", "the network"));
   c.data = read_data(root);
   c.train = read_train(root, c.model);

@@ -39,7 +39,10 @@ std::string first_difference(const std::vector<std::string>& a, const std::vecto
   for (size_t i = 0; i < std::max(a.size(), b.size()); i++) {
     const std::string x = i < a.size() ? a[i] : "(nothing)", y = i < b.size() ? b[i] : "(nothing)";
     if (x != y) {
-      const auto trim = [](const std::string& s) { const size_t at = s.find_first_not_of(' '); return at == std::string::npos ? s : s.substr(at); };
+      const auto trim = [](const std::string& s) {
+        const size_t at = s.find_first_not_of(' ');
+        return at == std::string::npos ? s : s.substr(at);
+      };
       return fmt::format("was `{}`, is `{}`", trim(x), trim(y));
     }
   }
@@ -73,15 +76,19 @@ std::optional<std::string> RunFolder::starting_point(const std::string& resume) 
   }
   if (resume == "auto" && steps.empty()) return {};
   if (resume == "auto" || resume == "latest") {
-    if (steps.empty()) fail(kUsage, "--resume latest: {} holds no complete checkpoint; use --resume auto to start from the beginning when there is none", checkpoints());
+    if (steps.empty())
+      fail(kUsage, "--resume latest: {} holds no complete checkpoint; use --resume auto to start from the beginning when there is none",
+           checkpoints());
     return checkpoint_path(checkpoints(), steps.back());
   }
   if (resume.find_first_not_of("0123456789") == std::string::npos) {
-    const int64_t step = std::stoll(resume);
+    const int64_t step = resume.size() > 18 ? -1 : std::stoll(resume);      // longer ones do not fit, and are no step of any run
     for (int64_t s : steps) if (s == step) return checkpoint_path(checkpoints(), step);
-    fail(kUsage, "--resume {}: {} holds no complete checkpoint of that step; there are: {}", resume, checkpoints(), steps.empty() ? "none" : fmt::format("{}", fmt::join(steps, ", ")));
+    fail(kUsage, "--resume {}: {} holds no complete checkpoint of that step; there are: {}", resume, checkpoints(),
+         steps.empty() ? "none" : fmt::format("{}", fmt::join(steps, ", ")));
   }
-  if (!fs::is_directory(resume)) fail(kUsage, "--resume {}: no such checkpoint; say auto, latest, a step, or the path of a checkpoint folder", resume);
+  if (!fs::is_directory(resume))
+    fail(kUsage, "--resume {}: no such checkpoint; say auto, latest, a step, or the path of a checkpoint folder", resume);
   return resume;
 }
 
@@ -102,7 +109,11 @@ int64_t RunFolder::set_aside_after(int64_t step) const {
 void RunFolder::write_records(const std::string& resolved, const std::vector<std::string>& argv) const {
   char host[256] = {};
   gethostname(host, sizeof host - 1);
-  nlohmann::ordered_json j{{"version", version()}, {"git", git_revision()}, {"argv", argv}, {"host", host}, {"cpu_tier", isa::name_of(isa::tier())},
+  nlohmann::ordered_json j{{"version", version()},
+                           {"git", git_revision()},
+                           {"argv", argv},
+                           {"host", host},
+                           {"cpu_tier", isa::name_of(isa::tier())},
                            {"config_hash", fmt::format("{:016x}", std::hash<std::string>{}(resolved))},
                            {"started", std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count()}};
   std::ofstream(path_ + "/config.yaml") << resolved;
@@ -122,7 +133,9 @@ std::vector<std::string> check_same_run(const std::string& saved_config, const s
     if (key == "model" || key == "data" || key == "seed" || key == "compute") refused += "\n  " + what;
     else changed.push_back(what);
   }
-  if (!refused.empty()) fail(kUsage, "{} belongs to another config:{}\nresume with the config stored in the run folder, or start a run under another name", checkpoint, refused);
+  if (!refused.empty())
+    fail(kUsage, "{} belongs to another config:{}\nresume with the config stored in the run folder, or start a run under another name",
+         checkpoint, refused);
   return changed;
 }
 

@@ -24,7 +24,8 @@ class RunFolder {
   std::string stop_file() const { return path_ + "/STOP"; }
   bool used() const;                  // holds checkpoints or metrics of an earlier run
 
-  // `resume`: "" (a used folder is an error), auto, latest, a step number, or the path of a checkpoint. The checkpoint to start from, or none.
+  // `resume`: "" (a used folder is an error), auto, latest, a step number, or the path of a checkpoint. Returns the checkpoint to
+  // start from, or none.
   std::optional<std::string> starting_point(const std::string& resume) const;
   // Going on from an earlier step: the checkpoints after it move to checkpoints.after-step-N/, so that the new ones are never mixed
   // with them, nor pruned in their favour. Returns how many.

@@ -17,7 +17,8 @@ void on_signal(int signal) {
 
 }  // namespace
 
-StopRequest::StopRequest(std::string stop_file, double limit) : stop_file_(std::move(stop_file)), limit_(limit), start_(std::chrono::steady_clock::now()) {
+StopRequest::StopRequest(std::string stop_file, double limit)
+    : stop_file_(std::move(stop_file)), limit_(limit), start_(std::chrono::steady_clock::now()) {
   received = 0;
   for (int s : kSignals) std::signal(s, on_signal);
 }

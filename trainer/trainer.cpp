@@ -23,7 +23,11 @@ const char* compute_name(DType d) { return name_of(d); }
 }  // namespace
 
 Trainer::Trainer(const RunConfig& config, std::string resolved, RunFolder& folder, std::optional<std::string> start)
-    : config_(config), resolved_(std::move(resolved)), folder_(folder), stop_(folder.stop_file(), config.train.time_limit), progress_("train", 1e18) {
+    : config_(config),
+      resolved_(std::move(resolved)),
+      folder_(folder),
+      stop_(folder.stop_file(), config.train.time_limit),
+      progress_("train", 1e18) {
   if (config_.train.threads > 0) omp_set_num_threads(config_.train.threads);
   plan_ = make_plan(config_);
   if (plan_.memory.total() > plan_.available_bytes)
@@ -38,12 +42,14 @@ Trainer::Trainer(const RunConfig& config, std::string resolved, RunFolder& folde
     model_->optimizer->reset_masters(model_->stream);
   }
   metrics_ = std::make_unique<MetricsFile>(folder_.metrics(), start ? step_ : -1);
-  if (metrics_->moved_aside()) log_info("{} metrics lines beyond step {} were moved to {}.after-step-{}", metrics_->moved_aside(), step_, folder_.metrics(), step_);
-  if (const int64_t moved = start ? folder_.set_aside_after(step_) : 0) log_info("{} checkpoints beyond step {} were moved to {}.after-step-{}", moved, step_, folder_.checkpoints(), step_);
+  if (metrics_->moved_aside())
+    log_info("{} metrics lines beyond step {} were moved to {}.after-step-{}", metrics_->moved_aside(), step_, folder_.metrics(), step_);
+  if (const int64_t moved = start ? folder_.set_aside_after(step_) : 0)
+    log_info("{} checkpoints beyond step {} were moved to {}.after-step-{}", moved, step_, folder_.checkpoints(), step_);
   if (start) metrics_->write("resume", step_, {{"checkpoint", *start}});
   peak_flops_ = isa::measure_peak_flops(config_.compute == DType::bf16);
-  log_info("{}: {} parameters, {}, {} threads, {} peak memory; {}", config_.name, with_commas(plan_.total), compute_name(config_.compute), omp_get_max_threads(),
-           human_bytes(double(plan_.memory.total())), train_->describe());
+  log_info("{}: {} parameters, {}, {} threads, {} peak memory; {}", config_.name, with_commas(plan_.total), compute_name(config_.compute),
+           omp_get_max_threads(), human_bytes(double(plan_.memory.total())), train_->describe());
   log_info("{}", describe_groups(model_->params, config_.optim));
 }
 
@@ -51,8 +57,8 @@ void Trainer::open_data() {
   if (!config_.data.tokenizer.empty()) {
     tokenizer_ = load_tokenizer(config_.data.tokenizer);
     if (tokenizer_->vocab_size() > config_.model.vocab_size)
-      fail(kUsage, "data.tokenizer {} has {} ids but model.vocab_size is {}; set model.vocab_size={}", tokenizer_->id(), tokenizer_->vocab_size(), config_.model.vocab_size,
-           tokenizer_->vocab_size());
+      fail(kUsage, "data.tokenizer {} has {} ids but model.vocab_size is {}; set model.vocab_size={}", tokenizer_->id(),
+           tokenizer_->vocab_size(), config_.model.vocab_size, tokenizer_->vocab_size());
     bytes_of_token_ = bytes_of_tokens(*tokenizer_);
     bytes_of_token_.resize(size_t(config_.model.vocab_size), 0);
   }
@@ -63,10 +69,11 @@ void Trainer::open_data() {
   const auto check_shards = [&](const TokenStore& store, const char* key) {
     for (const ShardInfo& s : store.shards()) {
       if (s.vocab_size && *s.vocab_size > config_.model.vocab_size)
-        fail(kUsage, "{}: written with a vocabulary of {} but model.vocab_size is {}; set model.vocab_size={} or prepare the data again", s.path, *s.vocab_size,
-             config_.model.vocab_size, *s.vocab_size);
+        fail(kUsage, "{}: written with a vocabulary of {} but model.vocab_size is {}; set model.vocab_size={} or prepare the data again",
+             s.path, *s.vocab_size, config_.model.vocab_size, *s.vocab_size);
       if (s.tokenizer && tokenizer_ && *s.tokenizer != tokenizer_->id())
-        fail(kUsage, "{} ({}): written with tokenizer {} but data.tokenizer is {}; use the tokenizer.json beside the shard", s.path, key, *s.tokenizer, tokenizer_->id());
+        fail(kUsage, "{} ({}): written with tokenizer {} but data.tokenizer is {}; use the tokenizer.json beside the shard", s.path, key,
+             *s.tokenizer, tokenizer_->id());
     }
   };
   TokenStore store = TokenStore::open(config_.data.train);
@@ -81,20 +88,24 @@ void Trainer::open_data() {
 
 void Trainer::resume(const std::string& checkpoint) {
   const CheckpointMeta meta = read_checkpoint_meta(checkpoint);
-  for (const std::string& change : check_same_run(meta.config, resolved_, checkpoint)) log_warning("resuming with a changed config, {}", change);
+  for (const std::string& change : check_same_run(meta.config, resolved_, checkpoint))
+    log_warning("resuming with a changed config, {}", change);
   load_checkpoint(checkpoint, model_->params, model_->optimizer.get(), model_->stream, false);
   step_ = meta.step;
   tokens_ = meta.tokens;
   last_saved_ = step_;
   const auto j = nlohmann::json::parse(meta.train_state, nullptr, false);
-  if (j.is_discarded() || !j.contains("loader")) fail(kCorrupt, "{}: the training state is damaged, or this checkpoint was not written by training", checkpoint);
+  if (j.is_discarded() || !j.contains("loader"))
+    fail(kCorrupt, "{}: the training state is damaged, or this checkpoint was not written by training", checkpoint);
   const auto& l = j["loader"];
   train_->restore({l["seed"], l["epoch"], l["position"], l["fingerprint"]});
   loss_stats_.restore(j["loss_stats"].get<std::string>());
   norm_stats_.restore(j["norm_stats"].get<std::string>());
-  if (step_ > config_.train.steps) fail(kUsage, "{} is at step {} but train.steps = {}; nothing is left to do", checkpoint, step_, config_.train.steps);
+  if (step_ > config_.train.steps)
+    fail(kUsage, "{} is at step {} but train.steps = {}; nothing is left to do", checkpoint, step_, config_.train.steps);
   const LoaderState s = train_->state();
-  log_info("resumed from {}: step {}, {} tokens, data at epoch {}, sequence {}", checkpoint, step_, with_commas(tokens_), s.epoch, s.position);
+  log_info("resumed from {}: step {}, {} tokens, data at epoch {}, sequence {}", checkpoint, step_, with_commas(tokens_), s.epoch,
+           s.position);
 }
 
 double Trainer::accumulate(const TokenBatch& tokens, double loss_scale, bool& stopped) {
@@ -102,7 +113,9 @@ double Trainer::accumulate(const TokenBatch& tokens, double loss_scale, bool& st
   const RngKey rng{config_.seed, uint64_t(step_), -1};
   double loss = 0;
   for (int64_t m = 0; m < count && !stopped; m++) {
-    const auto from = [&](const std::vector<int32_t>& v) { return std::vector<int32_t>(v.begin() + m * B * T, v.begin() + (m + 1) * B * T); };
+    const auto from = [&](const std::vector<int32_t>& v) {
+      return std::vector<int32_t>(v.begin() + m * B * T, v.begin() + (m + 1) * B * T);
+    };
     HostBatch host(B, T, from(tokens.tokens), from(tokens.targets));
     host.batch().first_sequence = m * B;
     host.batch().loss_scale = loss_scale;
@@ -111,7 +124,8 @@ double Trainer::accumulate(const TokenBatch& tokens, double loss_scale, bool& st
     loss += model_->model.forward(c);
     model_->model.backward(c);
     if (progress_.live())
-      progress_.update(double(step_) + double(m + 1) / double(count), double(config_.train.steps), fmt::format("step {} of {}, pass {} of {}", step_ + 1, config_.train.steps, m + 1, count));
+      progress_.update(double(step_) + double(m + 1) / double(count), double(config_.train.steps),
+                       fmt::format("step {} of {}, pass {} of {}", step_ + 1, config_.train.steps, m + 1, count));
     if (m + 1 < count) stopped = !stop_.reason().empty();
   }
   return loss;
@@ -134,14 +148,18 @@ bool Trainer::step(StepResult& r) {
   r.norm = model_->params.grad_norm(s);
   if (!std::isfinite(r.loss) || !std::isfinite(r.norm)) {
     metrics_->write("spike", step_ + 1, {{"loss", r.loss}, {"grad_norm", r.norm}});
-    fail(kDiverged, "step {}: loss {} and gradient norm {} are not finite; nothing was changed. The latest checkpoint is {}. Lower the learning rate, or resume from an earlier step",
+    fail(kDiverged,
+         "step {}: loss {} and gradient norm {} are not finite; nothing was changed. The latest checkpoint is {}. Lower the learning rate, "
+         "or resume from an earlier step",
          step_ + 1, r.loss, r.norm, last_saved_ >= 0 ? checkpoint_path(folder_.checkpoints(), last_saved_) : std::string("(none)"));
   }
   r.loss_z = loss_stats_.update(r.loss);
   r.norm_z = norm_stats_.update(r.norm);
   r.skipped = !valid || (config_.train.skip_zscore > 0 && std::max(r.loss_z, r.norm_z) > config_.train.skip_zscore);
   if (!valid) log_warning("step {}: no target in this batch counts; the update is skipped", step_ + 1);
-  else if (r.skipped) log_warning("step {}: loss z {:.2f}, gradient norm z {:.2f} exceed guard.skip_zscore {}; the update is skipped", step_ + 1, r.loss_z, r.norm_z, config_.train.skip_zscore);
+  else if (r.skipped)
+    log_warning("step {}: loss z {:.2f}, gradient norm z {:.2f} exceed guard.skip_zscore {}; the update is skipped", step_ + 1, r.loss_z,
+                r.norm_z, config_.train.skip_zscore);
   if (!r.skipped) {
     const double clip = config_.optim.clip;
     model_->optimizer->step(s, {.step = step_, .grad_scale = clip > 0 ? std::min(1.0, clip / (r.norm + 1e-6)) : 1.0});
@@ -159,14 +177,28 @@ void Trainer::log_step(const StepResult& r, double seconds) {
   const int64_t rss = resident_memory();
   smooth_seconds_ = smooth_seconds_ > 0 ? 0.95 * smooth_seconds_ + 0.05 * seconds : seconds;
   if (r.skipped || std::max(std::abs(r.loss_z), std::abs(r.norm_z)) > 5)
-    metrics_->write("spike", step_, {{"loss", r.loss}, {"loss_z", r.loss_z}, {"grad_norm", r.norm}, {"grad_norm_z", r.norm_z}, {"skipped", int64_t(r.skipped)}});
-  metrics_->write("train", step_, {{"tokens", tokens_}, {"loss", r.loss}, {"loss_z", r.loss_z}, {"grad_norm", r.norm}, {"lr", lr}, {"step_ms", seconds * 1e3},
-                                   {"tokens_per_s", rate}, {"flops_per_s", flops}, {"peak_bytes", model_->peak_bytes()}, {"rss_bytes", rss}});
+    metrics_->write(
+        "spike", step_,
+        {{"loss", r.loss}, {"loss_z", r.loss_z}, {"grad_norm", r.norm}, {"grad_norm_z", r.norm_z}, {"skipped", int64_t(r.skipped)}});
+  metrics_->write("train", step_,
+                  {{"tokens", tokens_},
+                   {"loss", r.loss},
+                   {"loss_z", r.loss_z},
+                   {"grad_norm", r.norm},
+                   {"lr", lr},
+                   {"step_ms", seconds * 1e3},
+                   {"tokens_per_s", rate},
+                   {"flops_per_s", flops},
+                   {"peak_bytes", model_->peak_bytes()},
+                   {"rss_bytes", rss}});
   if (step_ % config_.train.log_every && step_ != config_.train.steps && step_ != 1) return;
   progress_.clear();
-  log_info("step {:>6}/{} | {:>8} tok | loss {:7.4f} (z {:+5.2f}) | norm {:7.4f} | lr {:.2e} | {:7.1f} ms | {:>7} tok/s | {} {:4.1f} % | {} | ETA {}", step_, config_.train.steps,
-           human_count(double(tokens_)), r.loss, r.loss_z, r.norm, lr, seconds * 1e3, human_count(rate), human_flops(flops), 100 * flops / peak_flops_,
-           human_bytes(double(rss)), human_seconds(smooth_seconds_ * double(config_.train.steps - step_)));
+  log_info(
+      "step {:>6}/{} | {:>8} tok | loss {:7.4f} (z {:+5.2f}) | norm {:7.4f} | lr {:.2e} | {:7.1f} ms | {:>7} tok/s | {} {:4.1f} % | {} | "
+      "ETA {}",
+      step_, config_.train.steps, human_count(double(tokens_)), r.loss, r.loss_z, r.norm, lr, seconds * 1e3, human_count(rate),
+      human_flops(flops), 100 * flops / peak_flops_, human_bytes(double(rss)),
+      human_seconds(smooth_seconds_ * double(config_.train.steps - step_)));
 }
 
 EvalResult Trainer::validate() {
@@ -229,7 +261,8 @@ TrainOutcome Trainer::run() {
   const auto start = Clock::now();
   TrainOutcome out;
   StepResult r;
-  if (step_ == config_.train.steps) log_info("{} is finished: {} of {} steps; raise train.steps to go on", folder_.path(), step_, config_.train.steps);
+  if (step_ == config_.train.steps)
+    log_info("{} is finished: {} of {} steps; raise train.steps to go on", folder_.path(), step_, config_.train.steps);
   while (step_ < config_.train.steps) {
     std::string reason = stop_.reason();
     const auto begin = Clock::now();

@@ -23,7 +23,12 @@ struct GenerateArgs {
 };
 struct DumpArgs { std::string model, tokens, out, dtype = "f32", names = "own"; bool json = false; };
 struct ImportArgs { std::string folder, out; bool json = false; };
-struct PrepareArgs { std::vector<std::string> inputs; std::string out = "data", tokenizer = "bpe:4096"; double validation = 0.1; bool json = false; };
+struct PrepareArgs {
+  std::vector<std::string> inputs;
+  std::string out = "data", tokenizer = "bpe:4096";
+  double validation = 0.1;
+  bool json = false;
+};
 struct InspectArgs { std::string pattern; bool json = false; };
 struct TokenizerArgs { std::string tokenizer, text, file, out; std::vector<std::string> inputs; int64_t vocab = 4096; bool json = false; };
 struct CkptArgs { std::string path; bool json = false; };

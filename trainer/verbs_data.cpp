@@ -34,16 +34,35 @@ std::string checkpoint_of(const std::string& path) {
   return checkpoint_path(folder, steps.back());
 }
 
+// For `verify` the newest counts, complete or not: a damaged one must not be passed over for a good one behind it.
+std::string newest_of(const std::string& path) {
+  const std::string folder = fs::is_directory(path + "/checkpoints") ? path + "/checkpoints" : path;
+  if (fs::exists(path + "/manifest.json") || !fs::is_directory(folder)) return checkpoint_of(path);
+  std::string newest;
+  for (const auto& f : fs::directory_iterator(folder)) {
+    const std::string name = f.path().filename().string();
+    if (name.rfind("step-", 0) == 0 && name.find_first_not_of("0123456789", 5) == std::string::npos) newest = std::max(newest, name);
+  }
+  return newest.empty() ? checkpoint_of(path) : folder + "/" + newest;
+}
+
 }  // namespace
 
 int verb_data_prepare(const PrepareArgs& a) {
   const PrepareResult r = prepare({.inputs = a.inputs, .out_dir = a.out, .tokenizer = a.tokenizer, .validation = a.validation});
   if (a.json)
-    fmt::print("{}\n", nlohmann::ordered_json{{"train_tokens", r.train_tokens}, {"val_tokens", r.val_tokens}, {"vocab_size", r.vocab_size}, {"documents", r.documents},
-                                              {"bytes", r.bytes}, {"tokenizer", r.tokenizer_path}, {"out", a.out}}.dump());
+    fmt::print("{}\n", nlohmann::ordered_json{{"train_tokens", r.train_tokens},
+                                              {"val_tokens", r.val_tokens},
+                                              {"vocab_size", r.vocab_size},
+                                              {"documents", r.documents},
+                                              {"bytes", r.bytes},
+                                              {"tokenizer", r.tokenizer_path},
+                                              {"out", a.out}}
+                           .dump());
   else
-    fmt::print("{} bytes in {} documents -> {} training and {} validation tokens, vocabulary {}\nwrote {}\ntokenizer {}\n", with_commas(r.bytes), with_commas(r.documents),
-               with_commas(r.train_tokens), with_commas(r.val_tokens), r.vocab_size, a.out, r.tokenizer_path);
+    fmt::print("{} bytes in {} documents -> {} training and {} validation tokens, vocabulary {}\nwrote {}\ntokenizer {}\n",
+               with_commas(r.bytes), with_commas(r.documents), with_commas(r.train_tokens), with_commas(r.val_tokens), r.vocab_size, a.out,
+               r.tokenizer_path);
   return 0;
 }
 
@@ -58,7 +77,9 @@ int verb_tokenizer_train(const TokenizerArgs& a) {
   const auto tokenizer = train_bpe(corpus, a.vocab);
   std::ofstream out(a.out);
   if (!(out << tokenizer->save())) fail(3, "cannot write {}", a.out);
-  if (a.json) fmt::print("{}\n", nlohmann::ordered_json{{"tokenizer", tokenizer->id()}, {"vocab_size", tokenizer->vocab_size()}, {"out", a.out}}.dump());
+  if (a.json)
+    fmt::print("{}\n",
+               nlohmann::ordered_json{{"tokenizer", tokenizer->id()}, {"vocab_size", tokenizer->vocab_size()}, {"out", a.out}}.dump());
   else fmt::print("{}: {} ids; wrote {}\n", tokenizer->id(), tokenizer->vocab_size(), a.out);
   return 0;
 }
@@ -107,7 +128,7 @@ int verb_ckpt_show(const CkptArgs& a) {
   return 0;
 }
 int verb_ckpt_verify(const CkptArgs& a) {
-  fmt::print("{}\n", verify_checkpoint(checkpoint_of(a.path), a.json));
+  fmt::print("{}\n", verify_checkpoint(newest_of(a.path), a.json));
   return 0;
 }
 int verb_version(bool json) {

@@ -32,7 +32,8 @@ DType chosen(const std::string& dtype, DType otherwise) {
 void use_tokenizer(ModelSource& m, const std::string& given) {
   if (!given.empty()) m.tokenizer = load_tokenizer(given);
   if (m.tokenizer && m.tokenizer->vocab_size() > m.config.vocab_size)
-    fail(kUsage, "tokenizer {} has {} ids but {} knows {}; give the tokenizer the model was trained with", m.tokenizer->id(), m.tokenizer->vocab_size(), m.path, m.config.vocab_size);
+    fail(kUsage, "tokenizer {} has {} ids but {} knows {}; give the tokenizer the model was trained with", m.tokenizer->id(),
+         m.tokenizer->vocab_size(), m.path, m.config.vocab_size);
 }
 
 bool is_shard(const std::string& path) { return path.find_first_of("*?[") != std::string::npos || fs::path(path).extension() == ".bin"; }
@@ -41,9 +42,11 @@ TokenStore evaluation_tokens(const ModelSource& m, const std::string& data) {
   if (is_shard(data)) {
     TokenStore store = TokenStore::open(data);
     for (const ShardInfo& s : store.shards()) {
-      if (s.vocab_size && *s.vocab_size > m.config.vocab_size) fail(kUsage, "{}: written with a vocabulary of {} but the model knows {} ids", s.path, *s.vocab_size, m.config.vocab_size);
+      if (s.vocab_size && *s.vocab_size > m.config.vocab_size)
+        fail(kUsage, "{}: written with a vocabulary of {} but the model knows {} ids", s.path, *s.vocab_size, m.config.vocab_size);
       if (s.tokenizer && m.tokenizer && *s.tokenizer != m.tokenizer->id())
-        fail(kUsage, "{}: written with tokenizer {} but the model was trained with {}; prepare the text with the model's tokenizer.json", s.path, *s.tokenizer, m.tokenizer->id());
+        fail(kUsage, "{}: written with tokenizer {} but the model was trained with {}; prepare the text with the model's tokenizer.json",
+             s.path, *s.tokenizer, m.tokenizer->id());
     }
     return store;
   }
@@ -62,7 +65,8 @@ std::vector<int32_t> parse_ids(const std::string& list, int64_t vocab) {
     size_t used = 0;
     long long id = -1;
     try { id = std::stoll(word, &used); } catch (const std::exception&) {}
-    if (used == 0 || word.find_first_not_of(" \t", used) != std::string::npos) fail(kUsage, "--tokens: '{}' is not a token id; write --tokens 1,2,3", word);
+    if (used == 0 || word.find_first_not_of(" \t", used) != std::string::npos)
+      fail(kUsage, "--tokens: '{}' is not a token id; write --tokens 1,2,3", word);
     if (id < 0 || id >= vocab) fail(kUsage, "--tokens: {} is outside the vocabulary of {} ids", id, vocab);
     ids.push_back(int32_t(id));
   }
@@ -94,18 +98,27 @@ int verb_eval(const EvalArgs& a) {
   if (T > m.config.context) fail(kUsage, "--sequence {} exceeds the model's context of {}", T, m.config.context);
   const TokenStore store = evaluation_tokens(m, a.data);
   auto windows = make_eval_windows(store, T, m.config.vocab_size);
-  const int64_t all = windows->sequences_per_epoch(), count = a.windows ? std::min(a.windows, all) : all, B = std::min(a.micro_batch, count);
+  const int64_t all = windows->sequences_per_epoch(), count = a.windows ? std::min(a.windows, all) : all,
+                B = std::min(a.micro_batch, count);
   Instance instance(m.config, chosen(a.dtype, m.compute), nullptr, {{B, T, Mode::eval}});
   m.load(instance);
   Progress progress("eval");
   std::vector<int32_t> bytes = m.tokenizer ? bytes_of_tokens(*m.tokenizer) : std::vector<int32_t>{};
   if (!bytes.empty()) bytes.resize(size_t(m.config.vocab_size), 0);
-  const EvalResult r = evaluate(instance, *windows, count, B, T, bytes, [&](int64_t done) { progress.update(double(done), double(count), fmt::format("{} of {} windows", done, count)); });
+  const EvalResult r = evaluate(instance, *windows, count, B, T, bytes, [&](int64_t done) {
+    progress.update(double(done), double(count), fmt::format("{} of {} windows", done, count));
+  });
   progress.clear();
   if (a.json)
-    fmt::print("{}\n", nlohmann::ordered_json{{"loss", r.loss}, {"perplexity", std::exp(r.loss)}, {"bits_per_byte", r.bytes ? nlohmann::ordered_json(r.bits_per_byte) : nlohmann::ordered_json(nullptr)}, {"tokens", r.tokens}}.dump());
+    fmt::print("{}\n", nlohmann::ordered_json{{"loss", r.loss},
+                                              {"perplexity", std::exp(r.loss)},
+                                              {"bits_per_byte",
+                                               r.bytes ? nlohmann::ordered_json(r.bits_per_byte) : nlohmann::ordered_json(nullptr)},
+                                              {"tokens", r.tokens}}
+                           .dump());
   else
-    fmt::print("loss {:.6f} nats per token, perplexity {:.4f}{}, {} tokens\n", r.loss, std::exp(r.loss), r.bytes ? fmt::format(", {:.4f} bits per byte", r.bits_per_byte) : std::string(), with_commas(r.tokens));
+    fmt::print("loss {:.6f} nats per token, perplexity {:.4f}{}, {} tokens\n", r.loss, std::exp(r.loss),
+               r.bytes ? fmt::format(", {:.4f} bits per byte", r.bits_per_byte) : std::string(), with_commas(r.tokens));
   return kDone;
 }
 
@@ -127,12 +140,16 @@ int verb_generate(const GenerateArgs& a) {
   });
   if (stream) fmt::print("\n");
   if (a.json) {
-    nlohmann::ordered_json j{{"text", nullptr}, {"tokens", g.tokens}, {"prefill_tokens_per_s", g.prefill_tokens_per_s}, {"decode_tokens_per_s", g.decode_tokens_per_s}};
+    nlohmann::ordered_json j{{"text", nullptr},
+                             {"tokens", g.tokens},
+                             {"prefill_tokens_per_s", g.prefill_tokens_per_s},
+                             {"decode_tokens_per_s", g.decode_tokens_per_s}};
     if (m.tokenizer) j["text"] = m.tokenizer->decode(g.tokens);
     fmt::print("{}\n", j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   }
   if (g.context_full) log_warning("stopped after {} tokens: the model's context of {} is full", g.tokens.size(), m.config.context);
-  log_info("prefill {} tokens at {:.0f} tokens/s, decode {} tokens at {:.1f} tokens/s", prompt.size(), g.prefill_tokens_per_s, g.tokens.size(), g.decode_tokens_per_s);
+  log_info("prefill {} tokens at {:.0f} tokens/s, decode {} tokens at {:.1f} tokens/s", prompt.size(), g.prefill_tokens_per_s,
+           g.tokens.size(), g.decode_tokens_per_s);
   return kDone;
 }
 
@@ -152,7 +169,12 @@ int verb_import(const ImportArgs& a) {
   Instance instance(m.config, DType::f32, nullptr, {});
   m.load(instance);
   fs::create_directories(a.out + "/checkpoints");
-  const CheckpointMeta meta{.step = 0, .tokens = 0, .compute = "f32", .config = m.config_text, .tokenizer = m.tokenizer ? m.tokenizer->save() : "", .train_state = "{}"};
+  const CheckpointMeta meta{.step = 0,
+                            .tokens = 0,
+                            .compute = "f32",
+                            .config = m.config_text,
+                            .tokenizer = m.tokenizer ? m.tokenizer->save() : "",
+                            .train_state = "{}"};
   const std::string path = save_checkpoint(a.out + "/checkpoints", meta, instance.params, nullptr, instance.stream);
   std::ofstream(a.out + "/config.yaml") << m.config_text;
   if (a.json) fmt::print("{}\n", nlohmann::ordered_json{{"checkpoint", path}, {"parameters", instance.params.count()}}.dump());

@@ -30,8 +30,16 @@ LoadedConfig load_config(const ConfigArgs& a) {
 }
 
 nlohmann::ordered_json outcome_json(const TrainOutcome& o) {
-  nlohmann::ordered_json j{{"step", o.step}, {"tokens", o.tokens}, {"loss", o.loss ? nlohmann::ordered_json(*o.loss) : nlohmann::ordered_json(nullptr)}, {"seconds", o.seconds}, {"checkpoint", o.checkpoint}};
-  if (o.validation) j["validation"] = {{"loss", o.validation->loss}, {"perplexity", std::exp(o.validation->loss)}, {"bits_per_byte", o.validation->bits_per_byte}, {"tokens", o.validation->tokens}};
+  nlohmann::ordered_json j{{"step", o.step},
+                           {"tokens", o.tokens},
+                           {"loss", o.loss ? nlohmann::ordered_json(*o.loss) : nlohmann::ordered_json(nullptr)},
+                           {"seconds", o.seconds},
+                           {"checkpoint", o.checkpoint}};
+  if (o.validation)
+    j["validation"] = {{"loss", o.validation->loss},
+                       {"perplexity", std::exp(o.validation->loss)},
+                       {"bits_per_byte", o.validation->bits_per_byte},
+                       {"tokens", o.validation->tokens}};
   if (!o.sample.empty()) j["sample"] = o.sample;
   j["stopped"] = o.exit_code == kStopped;
   return j;
@@ -48,8 +56,8 @@ int verb_train(const TrainArgs& a) {
   const TrainOutcome o = trainer.run();
   if (a.json) fmt::print("{}\n", outcome_json(o).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   else {
-    fmt::print("{} after {}: step {}, {} tokens{}\n", o.exit_code == kStopped ? "stopped" : "finished", human_seconds(o.seconds), o.step, with_commas(o.tokens),
-               o.loss ? fmt::format(", loss {:.4f}", *o.loss) : std::string());
+    fmt::print("{} after {}: step {}, {} tokens{}\n", o.exit_code == kStopped ? "stopped" : "finished", human_seconds(o.seconds), o.step,
+               with_commas(o.tokens), o.loss ? fmt::format(", loss {:.4f}", *o.loss) : std::string());
     if (o.validation)
       fmt::print("validation loss {:.4f}, perplexity {:.2f}{}\n", o.validation->loss, std::exp(o.validation->loss),
                  o.validation->bytes ? fmt::format(", {:.4f} bits per byte", o.validation->bits_per_byte) : std::string());
@@ -64,7 +72,9 @@ int verb_plan(const PlanArgs& a) {
   const bool fits = p.memory.total() <= p.available_bytes;
   if (!a.no_measure && fits) p.seconds_estimate = estimate_seconds(c.run, p);
   fmt::print("{}\n", a.json ? to_json(p) : to_table(p, c.run));
-  if (!fits) fail(kEnvironment, "{} needs {} but {} are available here; lower train.micro_batch or set model.recompute: all", a.config, human_bytes(double(p.memory.total())), human_bytes(double(p.available_bytes)));
+  if (!fits)
+    fail(kEnvironment, "{} needs {} but {} are available here; lower train.micro_batch or set model.recompute: all", a.config,
+         human_bytes(double(p.memory.total())), human_bytes(double(p.available_bytes)));
   return kDone;
 }
 

@@ -13,7 +13,9 @@ Arena::~Arena() = default;
 Arena::Arena(int64_t capacity, bool dry, bool poison) : capacity_(capacity), dry_(dry), poison_(poison && !dry) {
   if (dry_ || capacity_ == 0) return;
   void* p = mmap(nullptr, size_t(capacity_), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (p == MAP_FAILED) fail(kEnvironment, "cannot map {:.2f} GiB of memory for an arena; make the batch, context or model smaller (see `wyvern plan`)", double(capacity_) / (1 << 30));
+  if (p == MAP_FAILED)
+    fail(kEnvironment, "cannot map {:.2f} GiB of memory for an arena; make the batch, context or model smaller (see `wyvern plan`)",
+         double(capacity_) / (1 << 30));
   madvise(p, size_t(capacity_), MADV_HUGEPAGE);
   memory_ = std::unique_ptr<char, Unmap>(static_cast<char*>(p), Unmap{size_t(capacity_)});
   if (poison_) std::memset(p, 0xff, size_t(capacity_));

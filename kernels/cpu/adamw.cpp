@@ -19,7 +19,8 @@ void adamw(Stream&, const AdamW& a) {
     const A root = A(1 / std::sqrt(1 - std::pow(a.beta2, double(a.t)))), eps = A(a.eps), gs = A(a.grad_scale);
     for_ranges(n, [&](int64_t b, int64_t e) {
       if constexpr (!kIsDouble<T>) {
-        const isa::AdamWFactors f{.beta1 = b1, .beta2 = b2, .rest1 = c1, .rest2 = c2, .decay = decay, .step = step, .root = root, .eps = eps, .grad_scale = gs};
+        const isa::AdamWFactors f{
+            .beta1 = b1, .beta2 = b2, .rest1 = c1, .rest2 = c2, .decay = decay, .step = step, .root = root, .eps = eps, .grad_scale = gs};
         isa::rows<T>().adamw(value + b, p + b, m + b, v + b, grad + b, e - b, f);
         return;
       }

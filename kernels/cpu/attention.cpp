@@ -55,7 +55,8 @@ template <class A> void keep_row(A* keep, const AttentionShape& p, int64_t seque
 template <class T> struct Packed {
   using A = acc_t<T>;
   std::vector<A> kt, v, s, keep, q, slope;
-  Packed(int64_t T_, int64_t D) : kt(size_t(T_ * D)), v(size_t(T_ * D)), s(size_t(T_)), keep(size_t(T_), A(1)), q(size_t(D)), slope(size_t(T_)) {}
+  Packed(int64_t T_, int64_t D)
+      : kt(size_t(T_ * D)), v(size_t(T_ * D)), s(size_t(T_)), keep(size_t(T_), A(1)), q(size_t(D)), slope(size_t(T_)) {}
   void load_keys(const Columns& k, int64_t row0, int64_t g, int64_t T_, int64_t D) {
     for (int64_t t = 0; t < T_; t++) {
       const T* x = head<T>(k, row0 + t, g, D);
@@ -126,7 +127,8 @@ template <class T> void backward(const AttentionBackward& a) {
 #pragma omp parallel
   {
     Packed<T> w(L, D);
-    std::vector<A> k(size_t(L * D)), vt(size_t(L * D)), dk(size_t(L * D)), dv(size_t(L * D)), dp(static_cast<size_t>(L)), dout(static_cast<size_t>(D)), dq(static_cast<size_t>(D));
+    std::vector<A> k(size_t(L * D)), vt(size_t(L * D)), dk(size_t(L * D)), dv(size_t(L * D)), dp(static_cast<size_t>(L)),
+        dout(static_cast<size_t>(D)), dq(static_cast<size_t>(D));
 #pragma omp for collapse(2) schedule(dynamic, 1)
     for (int64_t b = 0; b < B; b++)
       for (int64_t g = 0; g < p.Hkv; g++) {
@@ -236,7 +238,9 @@ void attention_backward(Stream&, const AttentionBackward& a) {
   with_float(d, [&]<class T>(T) { backward<T>(a); });
 }
 // The portable loops take a few rows of memory per thread for the time of a call: not worth declaring.
-int64_t attention_workspace(const AttentionShape& s, DType d, bool backward) { return isa::flash_supports(s, d) ? isa::flash_workspace(s, backward) : 0; }
+int64_t attention_workspace(const AttentionShape& s, DType d, bool backward) {
+  return isa::flash_supports(s, d) ? isa::flash_workspace(s, backward) : 0;
+}
 
 void attention_decode(Stream&, const AttentionDecode& a) {
   with_float(a.q.matrix.dtype, [&]<class T>(T) { decode<T>(a); });

@@ -69,16 +69,46 @@ template <class T> void bias_backward(const LinearBackward& a) {
 // The three products of a linear layer, as the micro-kernels see them.
 isa::Gemm forward_gemm(const LinearForward& a) {
   const int64_t N = a.x.dim[0], I = a.x.dim[1], O = a.w.dim[0];
-  return {.M = N, .N = O, .K = I, .a = a.x.data, .lda = I, .transpose_a = false, .b = a.w.data, .ldb = I, .transpose_b = true, .c = a.y.data, .ldc = O,
+  return {.M = N,
+          .N = O,
+          .K = I,
+          .a = a.x.data,
+          .lda = I,
+          .transpose_a = false,
+          .b = a.w.data,
+          .ldb = I,
+          .transpose_b = true,
+          .c = a.y.data,
+          .ldc = O,
           .bias = a.b ? a.b.data : nullptr};
 }
 isa::Gemm input_gemm(const LinearBackward& a) {
   const int64_t N = a.x.dim[0], I = a.x.dim[1], O = a.w.dim[0];
-  return {.M = N, .N = I, .K = O, .a = a.dy.data, .lda = O, .transpose_a = false, .b = a.w.data, .ldb = I, .transpose_b = false, .c = a.dx.data, .ldc = I};
+  return {.M = N,
+          .N = I,
+          .K = O,
+          .a = a.dy.data,
+          .lda = O,
+          .transpose_a = false,
+          .b = a.w.data,
+          .ldb = I,
+          .transpose_b = false,
+          .c = a.dx.data,
+          .ldc = I};
 }
 isa::Gemm weight_gemm(const LinearBackward& a) {
   const int64_t N = a.x.dim[0], I = a.x.dim[1], O = a.w.dim[0];
-  return {.M = O, .N = I, .K = N, .a = a.dy.data, .lda = O, .transpose_a = true, .b = a.x.data, .ldb = I, .transpose_b = false, .c = a.dw.data, .ldc = I,
+  return {.M = O,
+          .N = I,
+          .K = N,
+          .a = a.dy.data,
+          .lda = O,
+          .transpose_a = true,
+          .b = a.x.data,
+          .ldb = I,
+          .transpose_b = false,
+          .c = a.dw.data,
+          .ldc = I,
           .accumulate = true};
 }
 
@@ -103,7 +133,9 @@ void linear_backward(Stream&, const LinearBackward& a) {
   fast_gemm(a.x.dtype, DType::f32, weight_gemm(a));
 }
 
-int64_t workspace(const LinearForward& a) { return use_plain(a.x.dtype) ? 0 : isa::gemm_workspace(forward_gemm(a), a.x.dtype == DType::bf16); }
+int64_t workspace(const LinearForward& a) {
+  return use_plain(a.x.dtype) ? 0 : isa::gemm_workspace(forward_gemm(a), a.x.dtype == DType::bf16);
+}
 int64_t workspace(const LinearBackward& a) {
   if (use_plain(a.x.dtype)) return 0;
   const bool bf16 = a.x.dtype == DType::bf16;

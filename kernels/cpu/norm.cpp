@@ -31,8 +31,9 @@ template <class T> void forward(const NormForward& a) {
     if constexpr (!kIsDouble<T>) {
       for (int64_t g = 0; g < G; g++) {
         const int64_t at = n * W + a.offset + g * D;
-        isa::rows<T>().norm_forward(out + n * Wo + a.offset + g * D, rstd + n * G + g, mean ? mean + n * G + g : nullptr, x + at, a.a ? as<T>(a.a) + at : nullptr,
-                                    a.a ? as<T>(a.b_add) + at : nullptr, pointer(a.w, w), pointer(a.b, b), D, float(a.eps));
+        isa::rows<T>().norm_forward(out + n * Wo + a.offset + g * D, rstd + n * G + g, mean ? mean + n * G + g : nullptr, x + at,
+                                    a.a ? as<T>(a.a) + at : nullptr, a.a ? as<T>(a.b_add) + at : nullptr, pointer(a.w, w), pointer(a.b, b),
+                                    D, float(a.eps));
       }
       continue;
     }

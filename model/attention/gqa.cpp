@@ -61,7 +61,9 @@ struct GroupedQueryAttention {
       s.rq = c.saved.alloc(acc, {N, H()}, "attn.rq");
       s.rk = c.saved.alloc(acc, {N, Hkv()}, "attn.rk");
       norm_forward(c.stream, {.out = s.qk, .rstd = s.rq, .x = s.raw, .w = q_norm->value, .eps = norm_eps, .groups = H(), .D = D});
-      norm_forward(c.stream, {.out = s.qk, .rstd = s.rk, .x = s.raw, .w = k_norm->value, .eps = norm_eps, .groups = Hkv(), .D = D, .offset = H() * D});
+      norm_forward(
+          c.stream,
+          {.out = s.qk, .rstd = s.rk, .x = s.raw, .w = k_norm->value, .eps = norm_eps, .groups = Hkv(), .D = D, .offset = H() * D});
     }
     turn(c, s.qk ? s.qk : s.raw, false);
     s.out = c.saved.alloc(x.dtype, {N, H() * D}, "attn.out");
@@ -70,7 +72,8 @@ struct GroupedQueryAttention {
   void forward(Context& c, Saved& s, Tensor y, Tensor x) const {
     project(c, s, x);
     s.lse = c.saved.alloc(acc_of(x.dtype), {x.dim[0], H()}, "attn.lse");
-    attention_forward(c.stream, {.out = s.out, .lse = s.lse, .q = q(s), .k = k(s), .v = v(s), .doc_starts = c.batch.doc_starts, .shape = shape(c)});
+    attention_forward(c.stream,
+                      {.out = s.out, .lse = s.lse, .q = q(s), .k = k(s), .v = v(s), .doc_starts = c.batch.doc_starts, .shape = shape(c)});
     o.forward(c, s.o, y, s.out);
   }
 
@@ -81,12 +84,29 @@ struct GroupedQueryAttention {
     Tensor draw = c.scratch.alloc(dx.dtype, {N, qkv.outputs()}, "attn.dqkv");
     Tensor dqk = s.qk ? c.scratch.alloc(dx.dtype, {N, (H() + Hkv()) * D}, "attn.dqk") : draw;
     o.backward(c, s.o, dout, dy);
-    attention_backward(c.stream, {.dq = {dqk, 0}, .dk = {dqk, H() * D}, .dv = {draw, (H() + Hkv()) * D}, .dout = dout, .out = s.out, .lse = s.lse,
-                                  .q = q(s), .k = k(s), .v = v(s), .doc_starts = c.batch.doc_starts, .shape = shape(c)});
+    attention_backward(c.stream, {.dq = {dqk, 0},
+                                  .dk = {dqk, H() * D},
+                                  .dv = {draw, (H() + Hkv()) * D},
+                                  .dout = dout,
+                                  .out = s.out,
+                                  .lse = s.lse,
+                                  .q = q(s),
+                                  .k = k(s),
+                                  .v = v(s),
+                                  .doc_starts = c.batch.doc_starts,
+                                  .shape = shape(c)});
     turn(c, dqk, true);
     if (q_norm) {
-      norm_backward(c.stream, {.dx = draw, .dw = q_norm->grad, .dout = dqk, .x = s.raw, .rstd = s.rq, .w = q_norm->value, .groups = H(), .D = D});
-      norm_backward(c.stream, {.dx = draw, .dw = k_norm->grad, .dout = dqk, .x = s.raw, .rstd = s.rk, .w = k_norm->value, .groups = Hkv(), .D = D,
+      norm_backward(c.stream,
+                    {.dx = draw, .dw = q_norm->grad, .dout = dqk, .x = s.raw, .rstd = s.rq, .w = q_norm->value, .groups = H(), .D = D});
+      norm_backward(c.stream, {.dx = draw,
+                               .dw = k_norm->grad,
+                               .dout = dqk,
+                               .x = s.raw,
+                               .rstd = s.rk,
+                               .w = k_norm->value,
+                               .groups = Hkv(),
+                               .D = D,
                                .offset = H() * D});
     }
     qkv.backward(c, s.qkv, dx, draw);
@@ -103,8 +123,15 @@ struct GroupedQueryAttention {
   void decode(Context& c, Cache& cache, Tensor y, Tensor x) const {
     Saved s;
     project(c, s, x);
-    attention_decode(c.stream, {.out = s.out, .k_cache = cache.k, .v_cache = cache.v, .length = cache.length, .q = q(s), .k = k(s), .v = v(s),
-                                .positions = c.batch.positions, .shape = shape(c)});
+    attention_decode(c.stream, {.out = s.out,
+                                .k_cache = cache.k,
+                                .v_cache = cache.v,
+                                .length = cache.length,
+                                .q = q(s),
+                                .k = k(s),
+                                .v = v(s),
+                                .positions = c.batch.positions,
+                                .shape = shape(c)});
     o.forward(c, s.o, y, s.out);
   }
 };
@@ -116,7 +143,8 @@ std::unique_ptr<Branch> make_gqa(LayerSpec& spec) {
   const int64_t C = spec.channels, H = n.integer("heads", {}, {1, 65536}, "query heads");
   const int64_t Hkv = n.integer("kv_heads", H, {1, 65536}, "key/value heads; 1 = multi-query");
   const int64_t D = n.integer("head_dim", std::max<int64_t>(1, C / H), {1, 4096}, "channels of a head");
-  if (!n.has("head_dim") && C % H) n.error("heads", fmt::format("{} channels are not divisible by {} heads; choose a divisor or give head_dim", C, H));
+  if (!n.has("head_dim") && C % H)
+    n.error("heads", fmt::format("{} channels are not divisible by {} heads; choose a divisor or give head_dim", C, H));
   if (H % Hkv) n.error("kv_heads", fmt::format("{} heads are not divisible by {} kv_heads", H, Hkv));
   const std::string bias = n.choice("bias", {"true", "false", "qkv"}, "false", "biases: on all projections, none, or on q, k, v only");
   const std::string qk_norm = n.choice("qk_norm", {"none", "head"}, "none", "RMSNorm of every q and k head before rope");
@@ -136,7 +164,8 @@ std::unique_ptr<Branch> make_gqa(LayerSpec& spec) {
   }
   a.window = n.integer_or_none("window", {}, {1, int64_t(1) << 40}, "a token sees itself and the window - 1 before it").value_or(0);
   a.softcap = n.number_or_none("softcap", {}, {0, 1e9, true}, "scores s become cap tanh(s / cap)").value_or(0);
-  a.scale = n.number_or_none("scale", {}, {0, 1e9, true}, "factor on the scores; none = 1 / sqrt(head_dim)").value_or(1 / std::sqrt(double(D)));
+  a.scale =
+      n.number_or_none("scale", {}, {0, 1e9, true}, "factor on the scores; none = 1 / sqrt(head_dim)").value_or(1 / std::sqrt(double(D)));
   a.dropout = n.number("dropout", 0, {0, 0.99}, "probability that an attention weight is dropped in training");
   a.o = row_linear(spec, "o", H * D, C, bias == "true");
   return branch(std::move(a));

@@ -29,7 +29,8 @@ void read_scaling(const Node& rope, RopeConfig& c) {
     c.magnitude = s.number_or_none("magnitude", {}, {0, 1e3, true}, "factor on cos and sin; none = 0.1 ln(factor) + 1");
     c.truncate = s.boolean("truncate", true, "round the ends of the ramp to whole channels");
   }
-  if (kind == "llama3" || kind == "yarn") c.original_context = s.integer("original_context", {}, {1, int64_t(1) << 40}, "context the base was trained at");
+  if (kind == "llama3" || kind == "yarn")
+    c.original_context = s.integer("original_context", {}, {1, int64_t(1) << 40}, "context the base was trained at");
 }
 
 }  // namespace

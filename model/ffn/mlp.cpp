@@ -37,7 +37,8 @@ std::unique_ptr<Branch> make_mlp(LayerSpec& spec) {
   const int64_t F = n.integer("hidden", 4 * spec.channels, {1, int64_t(1) << 24}, "width of the hidden layer");
   const bool bias = n.boolean("bias", false, "biases on both projections");
   Mlp m;
-  m.form = n.choice("activation", {"gelu_tanh", "gelu_erf"}, "gelu_tanh", "tanh form (GPT-2) or exact") == "gelu_erf" ? Gelu::erf : Gelu::tanh;
+  m.form =
+      n.choice("activation", {"gelu_tanh", "gelu_erf"}, "gelu_tanh", "tanh form (GPT-2) or exact") == "gelu_erf" ? Gelu::erf : Gelu::tanh;
   m.up = column_linear(spec, "up", spec.channels, F, bias);
   m.down = row_linear(spec, "down", F, spec.channels, bias);
   return branch(std::move(m));

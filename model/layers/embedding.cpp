@@ -7,7 +7,8 @@ namespace wyvern {
 namespace {
 
 void mask(Context& c, Tensor x, double p) {
-  dropout(c.stream, {.y = x, .x = x, .p = p, .key = c.rng.key(Purpose::embedding), .T = c.batch.T, .first_sequence = c.batch.first_sequence});
+  dropout(c.stream,
+          {.y = x, .x = x, .p = p, .key = c.rng.key(Purpose::embedding), .T = c.batch.T, .first_sequence = c.batch.first_sequence});
 }
 
 }  // namespace

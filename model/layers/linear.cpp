@@ -16,8 +16,14 @@ void Linear::backward(Context& c, const Saved& s, Tensor dx, Tensor dy) const {
 
 Linear column_linear(const LayerSpec& s, const std::string& name, int64_t in, int64_t out, bool bias, std::vector<int64_t> blocks) {
   Linear l;
-  l.w = &s.add({.name = name + ".weight", .shape = {out, in}, .place = shard(0), .role = Role::matrix, .init = init_normal(s.init_std), .blocks = blocks});
-  if (bias) l.b = &s.add({.name = name + ".bias", .shape = {out}, .place = shard(0), .role = Role::vector, .init = init_zeros(), .blocks = blocks});
+  l.w = &s.add({.name = name + ".weight",
+                .shape = {out, in},
+                .place = shard(0),
+                .role = Role::matrix,
+                .init = init_normal(s.init_std),
+                .blocks = blocks});
+  if (bias)
+    l.b = &s.add({.name = name + ".bias", .shape = {out}, .place = shard(0), .role = Role::vector, .init = init_zeros(), .blocks = blocks});
   return l;
 }
 

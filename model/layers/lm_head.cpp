@@ -25,10 +25,18 @@ void LmHead::loss(Context& c, Tensor token_loss, Tensor dh, Tensor h) const {
     Tensor all = c.scratch.alloc(acc, {n * c.mesh.tp->size(), 3}, "head.all_stats");
     const Tensor hs = rows(h, b, e), targets = rows(c.batch.targets, b, e);
     linear_forward(c.stream, {.y = logits, .x = hs, .w = w->value});
-    cross_entropy_stats(c.stream, {.stats = stats, .logits = logits, .targets = targets, .vocab = vocab, .first_column = first, .softcap = softcap});
+    cross_entropy_stats(c.stream,
+                        {.stats = stats, .logits = logits, .targets = targets, .vocab = vocab, .first_column = first, .softcap = softcap});
     c.mesh.tp->all_gather(c.stream, all, stats);
-    cross_entropy_gradient(c.stream, {.logits = logits, .token_loss = rows(token_loss, b, e), .all_stats = all, .targets = targets, .vocab = vocab,
-                                      .first_column = first, .scale = c.batch.loss_scale, .softcap = softcap, .write_gradient = train});
+    cross_entropy_gradient(c.stream, {.logits = logits,
+                                      .token_loss = rows(token_loss, b, e),
+                                      .all_stats = all,
+                                      .targets = targets,
+                                      .vocab = vocab,
+                                      .first_column = first,
+                                      .scale = c.batch.loss_scale,
+                                      .softcap = softcap,
+                                      .write_gradient = train});
     if (train) linear_backward(c.stream, {.dx = rows(dh, b, e), .dw = w->grad, .dy = logits, .x = hs, .w = w->value});
   }
   if (train) c.mesh.tp->all_reduce(c.stream, dh);      // each rank saw its slice of the vocabulary

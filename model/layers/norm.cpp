@@ -20,9 +20,11 @@ void NormSlot::backward(Context& c, Tensor dx, Tensor dout, Tensor x, bool add_d
 NormSlot make_norm(ParamStore& params, Stream& s, const std::string& name, int64_t channels, const NormConfig& config) {
   NormSlot slot;
   slot.config = config;
-  slot.w = &params.add(s, {.name = name + ".weight", .shape = {channels}, .place = replicated(), .role = Role::vector, .init = init_ones()});
+  slot.w =
+      &params.add(s, {.name = name + ".weight", .shape = {channels}, .place = replicated(), .role = Role::vector, .init = init_ones()});
   if (config.kind == NormConfig::layernorm && config.bias)
-    slot.b = &params.add(s, {.name = name + ".bias", .shape = {channels}, .place = replicated(), .role = Role::vector, .init = init_zeros()});
+    slot.b =
+        &params.add(s, {.name = name + ".bias", .shape = {channels}, .place = replicated(), .role = Role::vector, .init = init_zeros()});
   return slot;
 }
 

@@ -20,7 +20,9 @@
 namespace wyvern {
 namespace {
 
-const char* kCases[] = {"hf-gpt2", "hf-gpt2-hub", "hf-llama", "hf-llama-bf16-sharded", "hf-llama-rope-linear", "hf-llama-rope-llama3", "hf-llama-rope-yarn", "hf-mistral", "hf-qwen2", "hf-qwen3"};
+const char* kCases[] = {
+    "hf-gpt2",    "hf-gpt2-hub", "hf-llama", "hf-llama-bf16-sharded", "hf-llama-rope-linear", "hf-llama-rope-llama3", "hf-llama-rope-yarn",
+    "hf-mistral", "hf-qwen2",    "hf-qwen3"};
 std::string folder_of(const std::string& name) { return std::string(WYVERN_SHARED) + "/golden/" + name; }
 
 nlohmann::json read_json(const std::string& path) {
@@ -74,7 +76,8 @@ TEST_P(Golden, DumpMatchesInF32) {
   expect_near(read_dataset(out, "/logits"), expected(want, "logits"), tol["logits"], 0, "logits");
   expect_near(read_dataset(out, "/token_loss"), expected(want, "loss"), tol["loss"], 0, "loss per token");
   for (size_t i = 0; i <= m.config.layers.size(); i++)
-    expect_near(read_dataset(out, "/hidden/" + std::to_string(i)), expected(want, "hidden." + std::to_string(i)), tol["hidden"], 0, "hidden " + std::to_string(i));
+    expect_near(read_dataset(out, "/hidden/" + std::to_string(i)), expected(want, "hidden." + std::to_string(i)), tol["hidden"], 0,
+                "hidden " + std::to_string(i));
   const SafetensorsFile grads(folder + "/grads.safetensors");
   size_t checked = 0;
   for (const auto& t : grads.tensors()) {
@@ -91,7 +94,9 @@ TEST_P(Golden, F64ReproducesTheReferenceToItsRounding) {
   h5::Handle out = h5::open_file(temp / "out.h5");
   const SafetensorsFile want(folder + "/expected.safetensors"), grads(folder + "/grads.safetensors");
   expect_near(read_dataset(out, "/logits"), expected(want, "logits"), 1e-7, 0, "logits");
-  for (const auto& t : grads.tensors()) expect_near(read_dataset(out, "/grads/" + t.name), expected(grads, t.name), 1e-7, info["tolerance"]["grad_abs"].get<double>() / 10, t.name);
+  for (const auto& t : grads.tensors())
+    expect_near(read_dataset(out, "/grads/" + t.name), expected(grads, t.name), 1e-7, info["tolerance"]["grad_abs"].get<double>() / 10,
+                t.name);
 }
 
 TEST_P(Golden, Bf16StaysNearTheReference) {
@@ -129,10 +134,11 @@ void check_adamw(const std::string& name) {
   const auto& o = run["adamw"];
   const std::string yaml = "optim:\n  clip: " + o["clip_norm"].dump() + "\n  groups:\n";
   const auto group = [&](const char* roles, double decay) {
-    return fmt::format("    - {{match: {{role: [{}]}}, kind: adamw, lr: {}, betas: [{}, {}], eps: {}, weight_decay: {}}}\n", roles, o["lr"].get<double>(), o["betas"][0].get<double>(),
-                       o["betas"][1].get<double>(), o["eps"].get<double>(), decay);
+    return fmt::format("    - {{match: {{role: [{}]}}, kind: adamw, lr: {}, betas: [{}, {}], eps: {}, weight_decay: {}}}\n", roles,
+                       o["lr"].get<double>(), o["betas"][0].get<double>(), o["betas"][1].get<double>(), o["eps"].get<double>(), decay);
   };
-  const ConfigTree tree = ConfigTree::parse(yaml + group("matrix, embedding, head", o["weight_decay"].get<double>()) + group("vector", 0), "optim");
+  const ConfigTree tree =
+      ConfigTree::parse(yaml + group("matrix, embedding, head", o["weight_decay"].get<double>()) + group("vector", 0), "optim");
   const OptimConfig optim = OptimConfig::from(tree.root().map("optim", ""), 5);
   tree.check();
 

@@ -37,15 +37,19 @@ TEST(Gradcheck, NormPlaces) {
   for (const std::string& place : kNormPlaces) expect_passes(reduced(preset("gpt2-124m.yaml"), {"model.norm.place=" + place}));
 }
 TEST(Gradcheck, WindowSoftcapScaleAndDropout) {
-  expect_passes(reduced(preset("dense-modern.yaml"), {"model.layers[0].pattern[0].attention.window=100", "model.layers[0].pattern[0].attention.softcap=3",
-                                                      "model.layers[0].pattern[0].attention.scale=0.7", "model.layers[0].pattern[0].attention.dropout=0.2", "model.head.softcap=4"}));
+  expect_passes(reduced(
+      preset("dense-modern.yaml"),
+      {"model.layers[0].pattern[0].attention.window=100", "model.layers[0].pattern[0].attention.softcap=3",
+       "model.layers[0].pattern[0].attention.scale=0.7", "model.layers[0].pattern[0].attention.dropout=0.2", "model.head.softcap=4"}));
 }
 TEST(Gradcheck, RopeScalings) {
-  for (const char* scaling : {"{kind: linear, factor: 2}", "{kind: ntk, factor: 4}", "{kind: llama3, factor: 8, original_context: 16}", "{kind: yarn, factor: 4, original_context: 16}"})
+  for (const char* scaling : {"{kind: linear, factor: 2}", "{kind: ntk, factor: 4}", "{kind: llama3, factor: 8, original_context: 16}",
+                              "{kind: yarn, factor: 4, original_context: 16}"})
     expect_passes(reduced(preset("dense-modern.yaml"), {std::string("model.layers[0].pattern[0].attention.rope.scaling=") + scaling}));
 }
 TEST(Gradcheck, RecomputeAndGeluErf) {
-  expect_passes(reduced(preset("gpt2-124m.yaml"), {"model.recompute=all", "model.layers[0].pattern[0].ffn.activation=gelu_erf", "model.head.tied=false"}));
+  expect_passes(reduced(preset("gpt2-124m.yaml"),
+                        {"model.recompute=all", "model.layers[0].pattern[0].ffn.activation=gelu_erf", "model.head.tied=false"}));
 }
 
 // A defect of one part in 50,000 in one tensor, planted behind the backward, is found and named.

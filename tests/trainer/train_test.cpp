@@ -28,7 +28,8 @@ TEST(Train, LearnsAndWritesItsRecords) {
   EXPECT_LT(loss.back(), loss.front() - 0.5);
   ASSERT_TRUE(o.validation.has_value());
   EXPECT_LT(o.validation->loss, std::log(31.0) - 0.3);
-  for (const char* file : {"config.yaml", "run.json", "metrics.jsonl", "samples.jsonl"}) EXPECT_TRUE(fs::exists(r.folder() + "/" + file)) << file;
+  for (const char* file : {"config.yaml", "run.json", "metrics.jsonl", "samples.jsonl"})
+    EXPECT_TRUE(fs::exists(r.folder() + "/" + file)) << file;
 }
 
 TEST(Train, S06_S07_S32_ResumeIsBitwise) {
@@ -57,7 +58,8 @@ TEST(Train, S06_S07_S32_ResumeIsBitwise) {
   }
   const TrainOutcome resumed = r.train(halved, "latest");
   EXPECT_TRUE(weights(whole.checkpoint) == weights(resumed.checkpoint)) << "the checkpoints differ";
-  for (const char* key : {"loss", "grad_norm", "lr", "loss_z", "tokens"}) EXPECT_EQ(r.column("straight", key), r.column("halved", key)) << key;
+  for (const char* key : {"loss", "grad_norm", "lr", "loss_z", "tokens"})
+    EXPECT_EQ(r.column("straight", key), r.column("halved", key)) << key;
   EXPECT_EQ(r.column("straight", "val_loss", "validate"), r.column("halved", "val_loss", "validate"));
 }
 
@@ -71,7 +73,10 @@ TEST(Train, S81_SameConfigSameBits) {
 TEST(Train, S81_ThreadsChangeNoBit) {
   SmallRun r;
   for (const char* compute : {"f32", "bf16"}) {
-    const auto run = [&](const char* threads) { return r.train({std::string("name=") + compute + threads, std::string("compute=") + compute, std::string("train.threads=") + threads}); };
+    const auto run = [&](const char* threads) {
+      return r.train(
+          {std::string("name=") + compute + threads, std::string("compute=") + compute, std::string("train.threads=") + threads});
+    };
     const std::string one = weights(run("1").checkpoint), two = weights(run("2").checkpoint), three = weights(run("3").checkpoint);
     EXPECT_TRUE(one == two && two == three) << compute << ": the checkpoints differ";
   }
@@ -80,7 +85,8 @@ TEST(Train, S81_ThreadsChangeNoBit) {
 
 TEST(Train, RecomputeChangesNoBit) {
   SmallRun r;
-  const auto none = r.train({"name=a"}), all = r.train({"name=b", "model.recompute=all"}), some = r.train({"name=c", "model.recompute={every: 2}"});
+  const auto none = r.train({"name=a"}), all = r.train({"name=b", "model.recompute=all"}),
+             some = r.train({"name=c", "model.recompute={every: 2}"});
   EXPECT_TRUE(weights(none.checkpoint) == weights(all.checkpoint)) << "the checkpoints differ";
   EXPECT_TRUE(weights(none.checkpoint) == weights(some.checkpoint)) << "the checkpoints differ";
 }
@@ -88,7 +94,12 @@ TEST(Train, RecomputeChangesNoBit) {
 TEST(Train, ThePlanPredictsThePeak) {
   SmallRun r;
   for (const char* compute : {"f32", "bf16"}) {
-    const std::vector<std::string> overrides = {std::string("name=") + compute, std::string("compute=") + compute, "model.channels=128", "model.context=64", "train.sequence=64", "train.steps=3"};
+    const std::vector<std::string> overrides = {std::string("name=") + compute,
+                                                std::string("compute=") + compute,
+                                                "model.channels=128",
+                                                "model.context=64",
+                                                "train.sequence=64",
+                                                "train.steps=3"};
     const auto c = r.config(overrides);
     const Plan plan = make_plan(c.run);
     r.train(overrides);
@@ -139,7 +150,8 @@ TEST(Train, StopBetweenMicroStepsDropsTheAccumulation) {
 
 TEST(Train, TimeLimitSavesAndStops) {
   SmallRun r;
-  const TrainOutcome o = r.train({"train.checkpoint={time_limit: 3}", "train.steps=100000", "train.validate={every: 0}", "train.sample={every: 0}"});
+  const TrainOutcome o =
+      r.train({"train.checkpoint={time_limit: 3}", "train.steps=100000", "train.validate={every: 0}", "train.sample={every: 0}"});
   EXPECT_EQ(o.exit_code, kStopped);
   EXPECT_GT(o.step, 0);
   EXPECT_TRUE(fs::exists(o.checkpoint));
@@ -150,7 +162,9 @@ TEST(Train, NonFiniteStopsBeforeAnythingChanges) {
   r.train({"train.steps=3", "optim.schedule={kind: constant}"});
   const std::string before = weights(checkpoint_path(r.folder() + "/checkpoints", 3));
   expect_error(kDiverged, {"not finite", "step-00000003"}, [&] {
-    r.train({"train.steps=60", "optim.schedule={kind: constant}", "optim.groups=[{match: {role: [matrix, embedding, vector]}, kind: adamw, lr: 1000, weight_decay: 900}]"}, "latest");
+    r.train({"train.steps=60", "optim.schedule={kind: constant}",
+             "optim.groups=[{match: {role: [matrix, embedding, vector]}, kind: adamw, lr: 1000, weight_decay: 900}]"},
+            "latest");
   });
   EXPECT_TRUE(before == weights(checkpoint_path(r.folder() + "/checkpoints", 3))) << "the checkpoints differ";
 }
