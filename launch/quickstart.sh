@@ -23,17 +23,22 @@ bash launch/build.sh wyvern
 wyvern=build/wyvern
 
 # The corpus: the Jargon File (public domain, 1.7 MB), unpacked from the Debian package jargon-text.
+download_jargon() { apt-get download -qq jargon-text >/dev/null 2>&1; }
+update_lists() { if [ "$(id -u)" -eq 0 ]; then apt-get update -qq; else sudo apt-get update -qq; fi >/dev/null 2>&1; }
 fetch_jargon() {
   local corpus=data/corpus/jargon.txt work
   if [ ! -s "$corpus" ]; then
     mkdir -p data/corpus
     work=$(mktemp -d)
-    trap 'rm -rf "$work"' RETURN
-    if ! (cd "$work" && chmod 755 . && apt-get download -qq jargon-text >/dev/null 2>&1 && dpkg-deb -x jargon-text_*.deb . && zcat usr/share/doc/jargon-text/jargon.txt.gz > jargon.txt); then
+    chmod 755 "$work"
+    if ! (cd "$work" && { download_jargon || { update_lists && download_jargon; }; } && dpkg-deb -x jargon-text_*.deb . &&
+          zcat usr/share/doc/jargon-text/jargon.txt.gz > jargon.txt); then
+      rm -rf "$work"
       say "could not download the package jargon-text; give a text of your own: launch/quickstart.sh --data FILE" >&2
       return 3
     fi
     mv "$work/jargon.txt" "$corpus"
+    rm -rf "$work"
   fi
   echo "$corpus"
 }

@@ -131,7 +131,7 @@ int verb_generate(const GenerateArgs& a) {
   SampleOptions o{.tokens = a.count, .temperature = a.temperature, .top_k = a.top_k, .top_p = a.top_p, .seed = a.seed};
   if (m.tokenizer) o.stop = m.tokenizer->end_of_text();
   const bool stream = !a.json;
-  if (stream) fmt::print("{}", m.tokenizer ? a.prompt : a.tokens);
+  if (stream) fmt::print("{}", m.tokenizer ? a.prompt : fmt::format("{}", fmt::join(prompt, ",")));
   const Generation g = generate(instance, prompt, o, [&](int32_t id) {
     if (!stream) return;
     if (m.tokenizer) fmt::print("{}", m.tokenizer->decode({id}));
