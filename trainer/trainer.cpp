@@ -123,12 +123,18 @@ double Trainer::accumulate(const TokenBatch& tokens, double loss_scale, bool& st
     Context c = model_->context(host.batch(), Mode::train, rng);
     loss += model_->model.forward(c);
     model_->model.backward(c);
-    if (progress_.live())
-      progress_.update(double(step_) + double(m + 1) / double(count), double(config_.train.steps),
-                       fmt::format("step {} of {}, pass {} of {}", step_ + 1, config_.train.steps, m + 1, count));
+    show_progress(m + 1, count);
     if (m + 1 < count) stopped = !stop_.reason().empty();
   }
   return loss;
+}
+
+void Trainer::show_progress(int64_t pass, int64_t passes) {
+  if (!progress_.live()) return;
+  const int64_t tokens = config_.train.batch * config_.train.sequence;
+  const std::string recent = smooth_seconds_ > 0 ? fmt::format(" | loss {:.4f} | {} tok/s", last_loss_, human_count(double(tokens) / smooth_seconds_)) : "";
+  progress_.update(double(step_) + double(pass) / double(passes), double(config_.train.steps),
+                   fmt::format("step {}/{}, pass {}/{}{} |", step_ + 1, config_.train.steps, pass, passes, recent));
 }
 
 bool Trainer::step(StepResult& r) {
@@ -175,6 +181,7 @@ void Trainer::log_step(const StepResult& r, double seconds) {
   const double lr = group.lr.at(step_ - 1) * config_.optim.schedule.at(step_ - 1);
   const double rate = double(r.tokens) / seconds, flops = rate * double(plan_.flops.total());
   const int64_t rss = resident_memory();
+  last_loss_ = r.loss;
   smooth_seconds_ = smooth_seconds_ > 0 ? 0.95 * smooth_seconds_ + 0.05 * seconds : seconds;
   if (r.skipped || std::max(std::abs(r.loss_z), std::abs(r.norm_z)) > 5)
     metrics_->write(

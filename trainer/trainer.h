@@ -40,6 +40,7 @@ class Trainer {
   void resume(const std::string& checkpoint);
   bool step(StepResult&);               // false: stopped in the middle, state is that of the step's start
   double accumulate(const TokenBatch&, double loss_scale, bool& stopped);
+  void show_progress(int64_t pass, int64_t passes);     // the live line, on a terminal
   void log_step(const StepResult&, double seconds);
   EvalResult validate();
   std::string sample_text();
@@ -63,6 +64,7 @@ class Trainer {
   int64_t step_ = 0, tokens_ = 0, last_saved_ = -1;
   double peak_flops_ = 0;
   double smooth_seconds_ = 0;           // per step, for the ETA
+  double last_loss_ = 0;
   std::optional<EvalResult> last_validation_;
   std::string last_sample_;
 };

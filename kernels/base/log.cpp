@@ -12,6 +12,7 @@ spdlog::logger& logger() {
   static std::shared_ptr<spdlog::logger> it = [] {
     const bool plain = std::getenv("NO_COLOR") != nullptr;
     auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>(plain ? spdlog::color_mode::never : spdlog::color_mode::automatic);
+    for (auto plainly : {spdlog::level::debug, spdlog::level::info}) sink->set_color(plainly, "\033[m");      // colour is for warnings
     auto l = std::make_shared<spdlog::logger>("wyvern", sink);
     l->set_pattern("%^%v%$");
     l->flush_on(spdlog::level::debug);
