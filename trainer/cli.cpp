@@ -37,7 +37,8 @@ constexpr int64_t kMany = int64_t(1) << 62;      // CLI11 turns what does not fi
 CLI::Validator number_in(double low, double high) {      // CLI::Range lets NaN pass
   const auto check = [=](std::string& text) {
     double x = 0;
-    return CLI::detail::lexical_cast(text, x) && x >= low && x <= high ? std::string() : fmt::format("'{}' is not a number from {} to {}", text, low, high);
+    return CLI::detail::lexical_cast(text, x) && x >= low && x <= high ? std::string()
+                                                                       : fmt::format("'{}' is not a number from {} to {}", text, low, high);
   };
   return CLI::Validator(check, fmt::format("[{} - {}]", low, high));
 }

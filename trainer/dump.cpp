@@ -19,7 +19,8 @@ void read_rows(const nlohmann::json& j, const std::string& file, const char* key
     if (row.size() != j[0].size() || row.empty())
       fail(kUsage, "{}: the rows of `{}` differ in length ({} and {})", file, key, j[0].size(), row.size());
     for (const auto& id : row) {
-      if (!id.is_number_integer() || id.get<double>() < -1e9 || id.get<double>() > 1e9) fail(kUsage, "{}: {} in `{}` is no token id", file, id.dump(), key);
+      if (!id.is_number_integer() || id.get<double>() < -1e9 || id.get<double>() > 1e9)
+        fail(kUsage, "{}: {} in `{}` is no token id", file, id.dump(), key);
       out.push_back(id.get<int32_t>());
     }
   }
@@ -66,16 +67,25 @@ void write_gradients(hid_t file, const ModelSource& source, Instance& m, bool hf
       h5::write_tensor(file, "/grads/" + p->name, p->padding ? rows(p->grad, 0, p->shape[0] - p->padding) : p->grad);
     return;
   }
-  if (!source.hugging_face) fail(kUsage, "--names hf needs a Hugging Face folder as the model; {} is none", source.path);
   for_each_hf_view(source.path, m.params, [&](const TensorMap& map, const Shape& shape, const std::vector<double>& values) {
     std::vector<double> copy = values;
     h5::write_tensor(file, "/grads/" + map.hf, view(copy.data(), DType::f64, shape));
   }, true);
 }
 
+// The file under its name while it grows. Removed when writing fails; after the rename there is nothing to remove.
+struct Aside {
+  std::string path;
+  ~Aside() {
+    std::error_code ignored;
+    std::filesystem::remove(path, ignored);
+  }
+};
+
 }  // namespace
 
 double dump_model(const ModelSource& source, DType dtype, const std::string& tokens_json, const std::string& out, bool hf_names) {
+  if (hf_names && !source.hugging_face) fail(kUsage, "--names hf needs a Hugging Face folder as the model; {} is none", source.path);
   const Case c = read_case(tokens_json, source.config.vocab_size, source.config.context);
   Instance m(source.config, dtype, nullptr, {{c.B, c.T, Mode::train}, {c.B, c.T, Mode::eval}});
   source.load(m);
@@ -83,10 +93,10 @@ double dump_model(const ModelSource& source, DType dtype, const std::string& tok
   const int64_t valid = host.valid_targets(), C = source.config.channels;
   host.batch().loss_scale = valid ? 1.0 / double(valid) : 0;
 
-  const std::string aside = out + ".partial";
+  const Aside aside{out + ".partial"};
   double loss = 0;
   {
-    h5::Handle file = h5::create_file(aside);
+    h5::Handle file = h5::create_file(aside.path);
     write_logits(file, m, host.batch());
     m.params.zero_grad(m.stream);
     m.reset();
@@ -100,7 +110,7 @@ double dump_model(const ModelSource& source, DType dtype, const std::string& tok
     write_gradients(file, source, m, hf_names);
     file.close(out);
   }
-  std::filesystem::rename(aside, out);
+  std::filesystem::rename(aside.path, out);
   return loss;
 }
 

@@ -75,7 +75,8 @@ TrainConfig read_train(const Node& root, const ModelConfig& model) {
   if (c.sequence > model.context)
     n.error("sequence", fmt::format("train.sequence = {} exceeds model.context = {}", c.sequence, model.context));
   if (c.micro_batch > INT32_MAX / c.sequence)      // rows are counted in 32 bits where documents begin
-    n.error("micro_batch", fmt::format("train.micro_batch = {} x {} tokens exceeds the 2147483647 tokens of one pass", c.micro_batch, c.sequence));
+    n.error("micro_batch",
+            fmt::format("train.micro_batch = {} x {} tokens exceeds the 2147483647 tokens of one pass", c.micro_batch, c.sequence));
   else if (c.steps > INT64_MAX / (c.batch * c.sequence))
     n.error("steps", fmt::format("train.steps = {} x {} x {} tokens cannot be counted in 64 bits", c.steps, c.batch, c.sequence));
   c.log_every = n.integer("log_every", 1, {1, kMany}, "steps between log lines");
