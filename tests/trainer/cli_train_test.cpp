@@ -93,20 +93,14 @@ TEST_F(CliStop, TimeLimit) {
   EXPECT_TRUE(contains(f.err, "stopped on time limit")) << f.err;
 }
 
-// Slow steps: F64 on one thread, 4096 tokens a pass (some 3 GFLOP).
-Words slow(int passes) {
-  return {"train",
-          preset("smoke"),
-          "name=long",
-          "compute=f64",
-          "train.threads=1",
-          "train.micro_batch=64",
-          "train.batch=" + std::to_string(64 * passes),
-          "--json"};
+// Slow steps: F64 on one thread, 43 MFLOP a sequence.
+Words slow(int sequences, int passes) {
+  return {"train", preset("smoke"), "name=long", "compute=f64", "train.threads=1", "train.micro_batch=" + std::to_string(sequences),
+          "train.batch=" + std::to_string(sequences * passes), "--json"};
 }
 
 TEST_F(CliStop, S73_DuringTheFirstStepNothingIsLost) {
-  Running r(work.path(), slow(1000), {});
+  Running r(work.path(), slow(64, 1000), {});
   ASSERT_TRUE(r.wait_until([&] { return contains(r.err(), "peak memory"); })) << r.err();
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   r.signal(SIGTERM);
@@ -119,7 +113,7 @@ TEST_F(CliStop, S73_DuringTheFirstStepNothingIsLost) {
 }
 
 TEST_F(CliStop, ASecondInterruptLeavesAtOnce) {
-  Running r(work.path(), slow(1), {});
+  Running r(work.path(), slow(512, 1), {});
   ASSERT_TRUE(r.wait_until([&] { return contains(r.err(), "peak memory"); })) << r.err();
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   r.signal(SIGINT);
