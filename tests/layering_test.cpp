@@ -53,7 +53,8 @@ std::string objection(const File& file, const std::string& name, bool quoted, co
     const std::string target = name.substr(0, name.find('/'));
     if (name.find('/') == std::string::npos || !kBelow.count(target)) return "not from the root of the tree";
     if (target != folder && !kBelow.at(folder).count(target)) return target + " is not below " + folder;
-    const bool describes_the_machine = name == "kernels/cpu/isa/tier.h" || name == "kernels/cpu/isa/peak.h";
+    const bool describes_the_machine =
+        name == "kernels/cpu/isa/tier.h" || name == "kernels/cpu/isa/peak.h" || name == "kernels/cpu/isa/workspace.h";
     if (starts_with(name, "kernels/cpu/") && !describes_the_machine && !starts_with(path, "kernels/cpu/") && folder != "tests")
       return "kernels/cpu is private to itself";
     if (internal.count(name) && ends_with(path, ".h") && !is_internal(file)) return "it is internal, for .cpp files";
