@@ -138,7 +138,10 @@ int verb_generate(const GenerateArgs& a) {
     else fmt::print(",{}", id);
     std::fflush(stdout);
   });
-  if (stream) fmt::print("\n");
+  if (stream) {
+    fmt::print("\n");
+    std::fflush(stdout);
+  }
   if (a.json) {
     nlohmann::ordered_json j{{"text", nullptr},
                              {"tokens", g.tokens},
