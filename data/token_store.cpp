@@ -180,6 +180,15 @@ TokenStore TokenStore::from_tokens(std::vector<uint16_t> tokens, const std::stri
 
 const std::vector<ShardInfo>& TokenStore::shards() const { return impl_->shards; }
 
+void TokenStore::require_tokenizer(const std::string& id) const {
+  for (const ShardInfo& s : shards())
+    if (s.tokenizer && *s.tokenizer != id)
+      fail(kUsage,
+           "{}: written with tokenizer {} (a vocabulary of {}), not with {}; use the tokenizer.json beside the shard, or prepare the "
+           "text again",
+           s.path, *s.tokenizer, s.vocab_size.value_or(0), id);
+}
+
 int64_t TokenStore::total_tokens() const {
   int64_t total = 0;
   for (const ShardInfo& shard : impl_->shards) total += shard.tokens;

@@ -29,6 +29,7 @@ class TokenStore {
 
   const std::vector<ShardInfo>& shards() const;
   int64_t total_tokens() const;
+  void require_tokenizer(const std::string& id) const;      // Error(kUsage) when a sidecar names another one
   void read(int64_t shard, int64_t offset, int64_t count, int32_t* out) const;   // never past the shard
   uint64_t fingerprint() const;             // of names, sizes and order: what a loader's position refers to
   int32_t largest_token(int64_t shard) const;   // scans the whole shard

@@ -66,22 +66,12 @@ void Trainer::open_data() {
     train_ = make_synthetic(config_.data.synthetic, config_.train.sequence, config_.seed, config_.model.vocab_size);
     return;
   }
-  const auto check_shards = [&](const TokenStore& store, const char* key) {
-    for (const ShardInfo& s : store.shards()) {
-      if (s.vocab_size && *s.vocab_size > config_.model.vocab_size)
-        fail(kUsage, "{}: written with a vocabulary of {} but model.vocab_size is {}; set model.vocab_size={} or prepare the data again",
-             s.path, *s.vocab_size, config_.model.vocab_size, *s.vocab_size);
-      if (s.tokenizer && tokenizer_ && *s.tokenizer != tokenizer_->id())
-        fail(kUsage, "{} ({}): written with tokenizer {} but data.tokenizer is {}; use the tokenizer.json beside the shard", s.path, key,
-             *s.tokenizer, tokenizer_->id());
-    }
-  };
   TokenStore store = TokenStore::open(config_.data.train);
-  check_shards(store, "data.train");
+  if (tokenizer_) store.require_tokenizer(tokenizer_->id());
   train_ = make_loader(std::move(store), config_.train.sequence, config_.data.order, config_.seed, config_.model.vocab_size);
   if (config_.data.val.empty() || !config_.train.validate_every) return;
   val_store_ = TokenStore::open(config_.data.val);
-  check_shards(*val_store_, "data.val");
+  if (tokenizer_) val_store_->require_tokenizer(tokenizer_->id());
   val_ = make_eval_windows(*val_store_, config_.train.sequence, config_.model.vocab_size);
   val_start_ = val_->state();
 }

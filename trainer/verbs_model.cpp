@@ -41,13 +41,7 @@ bool is_shard(const std::string& path) { return path.find_first_of("*?[") != std
 TokenStore evaluation_tokens(const ModelSource& m, const std::string& data) {
   if (is_shard(data)) {
     TokenStore store = TokenStore::open(data);
-    for (const ShardInfo& s : store.shards()) {
-      if (s.vocab_size && *s.vocab_size > m.config.vocab_size)
-        fail(kUsage, "{}: written with a vocabulary of {} but the model knows {} ids", s.path, *s.vocab_size, m.config.vocab_size);
-      if (s.tokenizer && m.tokenizer && *s.tokenizer != m.tokenizer->id())
-        fail(kUsage, "{}: written with tokenizer {} but the model was trained with {}; prepare the text with the model's tokenizer.json",
-             s.path, *s.tokenizer, m.tokenizer->id());
-    }
+    if (m.tokenizer) store.require_tokenizer(m.tokenizer->id());
     return store;
   }
   if (!m.tokenizer) fail(kUsage, "{} brings no tokenizer, so text cannot be evaluated; give --tokenizer", m.path);

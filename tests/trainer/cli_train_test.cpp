@@ -221,7 +221,7 @@ TEST_F(CliData, S04_TooLittleDataIsRefusedAtOnce) {
 
 TEST_F(CliData, AnotherVocabularyOrTokenizerIsRefused) {
   write_shard(work / "d/train_000.bin", std::vector<int32_t>(2000, 1), "test", 400, 1, 2000);
-  refused(2, {"vocabulary of 400", "model.vocab_size is 300"});
+  refused(2, {"vocabulary of 400", "the model has 300", "model.vocab_size"});
   write_shard(work / "d/train_000.bin", std::vector<int32_t>(2000, 1), "bytes", 256, 1, 2000);
   work.write("text.txt", small_text());
   work.json({"tokenizer", "train", "text.txt", "--vocab", "300", "--out", "tok.json"});

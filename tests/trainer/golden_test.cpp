@@ -178,7 +178,7 @@ void check_adamw(const std::string& name) {
   EXPECT_EQ(checked, run["weights"].size());
 }
 
-TEST(GoldenAdamW, Gpt2FiveSteps) { check_adamw("hf-gpt2"); }
+TEST(GoldenAdamW, S40_TiedGpt2FiveSteps) { check_adamw("hf-gpt2"); }
 TEST(GoldenAdamW, LlamaFiveSteps) { check_adamw("hf-llama"); }
 
 }  // namespace
