@@ -15,10 +15,6 @@ void cast(Stream& s, const Cast& a) {
   CHECK(a.y.numel() == a.x.numel(), "y {}, x {}", to_string(a.y), to_string(a.x));
   DISPATCH(s, cast, a);
 }
-void scale(Stream& s, const Scale& a) {
-  CHECK(a.y, "y is absent");
-  DISPATCH(s, scale, a);
-}
 void dropout(Stream& s, const Dropout& a) {
   CHECK(a.x.ndim == 2 && shape_of(a.y) == shape_of(a.x) && a.y.dtype == a.x.dtype, "y {}, x {}", to_string(a.y), to_string(a.x));
   CHECK(a.p >= 0 && a.p < 1 && a.T > 0 && a.x.dim[0] % a.T == 0, "p {}, T {}, x {}", a.p, a.T, to_string(a.x));

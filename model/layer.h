@@ -63,7 +63,6 @@ struct LayerSpec {             // what a factory gets
   Node config;                 // the kind's own map: `attention: {...}` or `ffn: {...}`
   std::string scope;           // "layers.3.attn"
   int64_t channels = 0;        // C
-  int64_t context = 0;         // longest sequence
   double init_std = 0.02;      // of every matrix
   double output_std = 0.02;    // of what writes to the residual stream
   double norm_eps = 1e-5;      // the model's

@@ -19,7 +19,7 @@ Sublayer make_sublayer(const ModelConfig& c, ParamStore& params, Stream& s, int 
   const char* names[] = {"pre", "post", "both", "none"};
   const NormPlace place = read_norm_place(node, "norm", names[int(c.norm_place)]);
   if (place == NormPlace::pre || place == NormPlace::both) u.pre = make_norm(params, s, u.name + ".norm", c.channels, c.norm);
-  LayerSpec spec{.params = params, .stream = s, .config = node, .scope = u.name, .channels = c.channels, .context = c.context,
+  LayerSpec spec{.params = params, .stream = s, .config = node, .scope = u.name, .channels = c.channels,
                  .init_std = c.init_std, .output_std = c.output_std(), .norm_eps = c.norm.eps};
   u.branch = make(spec);
   if (place == NormPlace::post || place == NormPlace::both) u.post = make_norm(params, s, u.name + ".post_norm", c.channels, c.norm);

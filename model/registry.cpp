@@ -22,7 +22,8 @@ constexpr Kind kFfn[] = {
 template <size_t n> std::unique_ptr<Branch> make(const Kind (&kinds)[n], LayerSpec& spec, const char* doc) {
   std::vector<const char*> names;
   for (const Kind& k : kinds) names.push_back(k.name);
-  const std::string kind = spec.config.choice("kind", names, {}, doc);      // a wrong word is an error in the tree, and reads as one of the names
+  // A wrong word is an error in the tree, and reads as one of the names.
+  const std::string kind = spec.config.choice("kind", names, {}, doc);
   for (const Kind& k : kinds)
     if (kind == k.name) return k.make(spec);
   return kinds[0].make(spec);

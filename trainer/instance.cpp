@@ -23,8 +23,8 @@ void dry_pass(Model& model, DType dtype, Stream& stream, const Mesh& mesh, const
     model.forward(c);
     if (size.mode == Mode::train) model.backward(c);
   }
-  if (saved.high_water() > plan.saved) { plan.saved = saved.high_water(); plan.saved_list = saved.high_water_list(); }
-  if (scratch.high_water() > plan.scratch) { plan.scratch = scratch.high_water(); plan.scratch_list = scratch.high_water_list(); }
+  plan.saved = std::max(plan.saved, saved.high_water());
+  plan.scratch = std::max(plan.scratch, scratch.high_water());
 }
 
 bool poison() { const char* p = std::getenv("WYVERN_POISON"); return p && *p && *p != '0'; }

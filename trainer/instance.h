@@ -16,7 +16,6 @@ struct MemoryPlan {          // bytes
   int64_t parameters = 0, gradients = 0, optimizer = 0, saved = 0, scratch = 0;
   int64_t workspace = 0;     // declared by the kernels: packing buffers and per-thread tiles
   int64_t total() const { return parameters + gradients + optimizer + saved + scratch + workspace; }
-  std::vector<Arena::Entry> saved_list, scratch_list;      // what is live at the peak, by name
 };
 
 // Dry: builds the model and runs the passes without memory.

@@ -18,7 +18,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
-const char* compute_name(DType d) { return name_of(d); }
+constexpr double kLiveLineOnly = 1e18;      // off a terminal the log lines are the progress
 
 }  // namespace
 
@@ -27,7 +27,7 @@ Trainer::Trainer(const RunConfig& config, std::string resolved, RunFolder& folde
       resolved_(std::move(resolved)),
       folder_(folder),
       stop_(folder.stop_file(), config.train.time_limit),
-      progress_("train", 1e18) {
+      progress_("train", kLiveLineOnly) {
   if (config_.train.threads > 0) omp_set_num_threads(config_.train.threads);
   plan_ = make_plan(config_);
   if (plan_.memory.total() > plan_.available_bytes)
@@ -48,7 +48,7 @@ Trainer::Trainer(const RunConfig& config, std::string resolved, RunFolder& folde
     log_info("{} checkpoints beyond step {} were moved to {}.after-step-{}", moved, step_, folder_.checkpoints(), step_);
   if (start) metrics_->write("resume", step_, {{"checkpoint", *start}});
   peak_flops_ = isa::measure_peak_flops(config_.compute == DType::bf16);
-  log_info("{}: {} parameters, {}, {} threads, {} peak memory; {}", config_.name, with_commas(plan_.total), compute_name(config_.compute),
+  log_info("{}: {} parameters, {}, {} threads, {} peak memory; {}", config_.name, with_commas(plan_.total), name_of(config_.compute),
            omp_get_max_threads(), human_bytes(double(plan_.memory.total())), train_->describe());
   log_info("{}", describe_groups(model_->params, config_.optim));
 }
@@ -122,7 +122,8 @@ double Trainer::accumulate(const TokenBatch& tokens, double loss_scale, bool& st
 void Trainer::show_progress(int64_t pass, int64_t passes) {
   if (!progress_.live()) return;
   const int64_t tokens = config_.train.batch * config_.train.sequence;
-  const std::string recent = smooth_seconds_ > 0 ? fmt::format(" | loss {:.4f} | {} tok/s", last_loss_, human_count(double(tokens) / smooth_seconds_)) : "";
+  std::string recent;
+  if (smooth_seconds_ > 0) recent = fmt::format(" | loss {:.4f} | {} tok/s", last_loss_, human_count(double(tokens) / smooth_seconds_));
   progress_.update(double(step_) + double(pass) / double(passes), double(config_.train.steps),
                    fmt::format("step {}/{}, pass {}/{}{} |", step_ + 1, config_.train.steps, pass, passes, recent));
 }
@@ -230,7 +231,7 @@ std::string Trainer::save() {
   const LoaderState s = train_->state();
   nlohmann::ordered_json j{{"loader", {{"seed", s.seed}, {"epoch", s.epoch}, {"position", s.position}, {"fingerprint", s.fingerprint}}},
                            {"loss_stats", loss_stats_.save()}, {"norm_stats", norm_stats_.save()}};
-  const CheckpointMeta meta{.step = step_, .tokens = tokens_, .compute = compute_name(config_.compute), .config = resolved_,
+  const CheckpointMeta meta{.step = step_, .tokens = tokens_, .compute = name_of(config_.compute), .config = resolved_,
                             .tokenizer = tokenizer_ ? tokenizer_->save() : "", .train_state = j.dump()};
   const auto start = Clock::now();
   const std::string path = save_checkpoint(folder_.checkpoints(), meta, model_->params, model_->optimizer.get(), model_->stream);

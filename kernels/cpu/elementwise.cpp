@@ -45,16 +45,6 @@ void cast(Stream&, const Cast& a) {
   });
 }
 
-void scale(Stream&, const Scale& a) {
-  const int64_t n = a.y.numel();
-  with_float(a.y.dtype, [&]<class T>(T) {
-    T* y = as<T>(a.y);
-    const auto f = acc_t<T>(a.factor);
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < n; i++) y[i] = T(acc_t<T>(y[i]) * f);
-  });
-}
-
 void dropout(Stream&, const Dropout& a) {
   const int64_t N = a.x.dim[0], C = a.x.dim[1];
   const uint32_t threshold = drop_threshold(a.p);

@@ -51,15 +51,6 @@ TEST(Elementwise, CastBetweenAllFloats) {
     }
 }
 
-TEST(Elementwise, Scale) {
-  for (DType d : kFloats) {
-    OwnedTensor y = OwnedTensor::normal(d, {77}, 1), want(d, {77});
-    for (int64_t i = 0; i < 77; i++) want.set(i, y.get(i) * 0.375);       // exact in f64 and f32, one rounding in bf16
-    scale(stream, {.y = y, .factor = 0.375});
-    EXPECT_EQ(y.values(), want.values());
-  }
-}
-
 // ---- dropout -----------------------------------------------------------------------------------------------------------
 constexpr int64_t kT = 16, kC = 257;                       // 257: the last Philox call serves one channel
 
@@ -141,8 +132,7 @@ Results run(DType d) {
               dropped(d, shape_of(x));
   add(stream, {.y = sum, .a = x, .b = b});
   dropout(stream, {.y = dropped, .x = x, .p = 0.3, .key = 42, .T = kT, .first_sequence = 3});
-  scale(stream, {.y = b, .factor = 1 / 3.0});
-  return {record("sum", sum), record("dropped", dropped), record("scaled", b)};
+  return {record("sum", sum), record("dropped", dropped)};
 }
 TEST(Elementwise, Twins) { expect_twins(run); }
 TEST(Elementwise, ThreadIndependent) { expect_thread_independent(run); }
@@ -154,7 +144,6 @@ TEST(Elementwise, Doors) {
   zero(dry, {.y = x});
   add(dry, {.y = x, .a = x, .b = x});
   cast(dry, {.y = x, .x = other});
-  scale(dry, {.y = x, .factor = 2});
   dropout(dry, {.y = x, .x = x, .p = 0.1, .key = 1, .T = 2});
   expect_refused({"absent"}, [&] { zero(dry, {.y = {}}); });
   expect_refused({"(4, 6)", "(4, 5)"}, [&] { add(dry, {.y = x, .a = x, .b = small}); });
